@@ -1,0 +1,63 @@
+# One virtual environment in .venv, two stamps in it: `demo` has the runtime dependencies, `test` all of them.
+# Choose an interpreter with `make PYTHON=/path/to/python …`; otherwise the first that works is taken.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint types contract bench clean
+
+PYTHON ?=
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
+VENV_OK := $(VENV)/.stamp-venv
+DEMO_OK := $(VENV)/.stamp-demo
+TEST_OK := $(VENV)/.stamp-test
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(DEMO_OK) ## install the package and run its demonstration
+	@$(BIN)/python -m occamap.demo
+
+test: lint types contract ## everything a change must pass: lint, types, contract, tests
+	@echo "pytest: tests and doctests, warnings as errors"
+	@$(BIN)/python -m pytest -q
+
+lint: $(TEST_OK) ## ruff over the whole tree
+	@echo "ruff: style and likely mistakes"
+	@$(BIN)/ruff check .
+
+types: $(TEST_OK) ## mypy, strict, over the package
+	@echo "mypy: types of the package"
+	@$(BIN)/mypy
+
+contract: $(TEST_OK) ## import-linter: imports point one way, numba stays in its room
+	@echo "import-linter: direction of the imports"
+	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+
+bench: $(TEST_OK) ## time and memory, side by side with the peers
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove the environment, caches and build products
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV_OK):
+	@for py in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	  if "$$py" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "venv: $(VENV) with $$("$$py" -V)"; "$$py" -m venv --clear $(VENV) && touch $@; exit; \
+	  fi; \
+	done; \
+	echo "occamap needs Python 3.11 or newer with venv and pip, but $(if $(PYTHON),$(PYTHON) is not one,none was found): name one with make PYTHON=/path/to/python." >&2; exit 1
+
+$(DEMO_OK): pyproject.toml | $(VENV_OK)
+	@echo "pip: occamap and its dependencies"
+	@$(PIP) -e .
+	@touch $@
+
+$(TEST_OK): pyproject.toml | $(VENV_OK)
+	@echo "pip: occamap with what the tests and benchmarks need"
+	@$(PIP) -e '.[test,peers]'
+	@touch $@ $(DEMO_OK)

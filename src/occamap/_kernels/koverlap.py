@@ -1,0 +1,252 @@
+"""The k-overlap norm. With T such that Σ_t min(|z_t|/T, 1) = k (T = 0 where at most k entries are non-zero),
+
+    ‖z‖² = Σ_{|z_t| > T} z_t² + T²(k − #{|z_t| > T}),   ∇½‖z‖² = sign(z) max(|z|, T).
+
+Rows are ragged: entries indptr[i]:indptr[i+1] of `data`, so that dense and CSR rows are the same to them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from occamap._kernels.jit import LANES, kernel, reduction
+
+
+@reduction
+def threshold(z, k):
+    """(T, ‖z‖²) for z ≥ 0. Newton on 1/T, where the sum is concave: it climbs to the root and stops there."""
+    total = 0.0
+    square = 0.0
+    count = 0
+    for i in range(z.shape[0]):
+        total += z[i]
+        square += z[i] * z[i]
+        count += 1 if z[i] > 0 else 0
+    if count <= k:
+        return 0.0, square
+    T = total / k
+    top = -1
+    while True:
+        tail = 0.0
+        above = 0
+        for i in range(z.shape[0]):
+            tail += z[i] if z[i] <= T else 0.0
+            above += 1 if z[i] > T else 0
+        if above == top or above >= k:
+            break
+        top = above
+        T = tail / (k - above)
+    square = 0.0
+    above = 0
+    for i in range(z.shape[0]):
+        square += z[i] * z[i] if z[i] > T else 0.0
+        above += 1 if z[i] > T else 0
+    return T, square + T * T * (k - above)
+
+
+@reduction
+def norms(indptr, data, k, scratch, T, square):
+    """T and ‖z‖² of each row."""
+    for i in range(indptr.shape[0] - 1):
+        n = indptr[i + 1] - indptr[i]
+        for e in range(n):
+            scratch[e] = abs(data[indptr[i] + e])
+        T[i], square[i] = threshold(scratch[:n], k)
+
+
+@reduction
+def pairs_csr(xptr, xind, xval, first, last, yptr, yind, yval, k, dense, stamp, scratch, l2, square, T):
+    """½-free parts of the cost of rows first:last against all y: ‖z‖₂², ‖z‖²_ovk and T, each [row, j].
+
+    `dense` (zero at entry and exit) and `stamp` have one place a feature.
+    """
+    for i in range(first, last):
+        for e in range(xptr[i], xptr[i + 1]):
+            dense[xind[e]] = xval[e]
+        for j in range(yptr.shape[0] - 1):
+            mark = (i - first) * (yptr.shape[0] - 1) + j + 1
+            n = 0
+            for e in range(yptr[j], yptr[j + 1]):
+                t = yind[e]
+                scratch[n] = abs(dense[t] - yval[e])
+                stamp[t] = mark
+                n += 1
+            for e in range(xptr[i], xptr[i + 1]):
+                scratch[n] = abs(xval[e])
+                n += 1 if stamp[xind[e]] != mark else 0
+            total = 0.0
+            for e in range(n):
+                total += scratch[e] * scratch[e]
+            l2[i - first, j] = total
+            T[i - first, j], square[i - first, j] = threshold(scratch[:n], k)
+        for e in range(xptr[i], xptr[i + 1]):
+            dense[xind[e]] = 0
+
+
+@reduction
+def pairs_dense(X, first, last, Y, k, scratch, l2, square, T):
+    """As `pairs_csr`, for dense rows on both sides."""
+    for i in range(first, last):
+        for j in range(Y.shape[0]):
+            total = 0.0
+            for t in range(Y.shape[1]):
+                z = abs(np.float64(X[i, t]) - np.float64(Y[j, t]))
+                scratch[t] = z
+                total += z * z
+            l2[i - first, j] = total
+            T[i - first, j], square[i - first, j] = threshold(scratch[: Y.shape[1]], k)
+
+
+@reduction
+def level(w, k, gamma):
+    """α with Σ_t clip(α w_t − γ, 0, 1) = k, for w ≥ 0 with more than k non-zeros.
+
+    Each trial α fixes which terms are cut; the root of that linear piece is the next trial, or the middle of
+    the bracket where the piece leads out of it.
+    """
+    largest = 0.0
+    smallest = math.inf
+    for i in range(w.shape[0]):
+        largest = max(largest, w[i])
+        smallest = min(smallest, w[i] if w[i] > 0 else math.inf)
+    low = gamma / largest
+    high = (1 + gamma) / smallest
+    alpha = min(high, (k + gamma * w.shape[0]) / np.sum(w))
+    piece = (-1, -1)
+    while True:
+        middle = 0.0
+        inside = 0
+        full = 0
+        for i in range(w.shape[0]):
+            theta = alpha * w[i] - gamma
+            full += 1 if theta >= 1 else 0
+            between = theta > 0 and theta < 1
+            inside += 1 if between else 0
+            middle += w[i] if between else 0.0
+        excess = full + alpha * middle - gamma * inside - k
+        if excess == 0 or piece == (full, inside):
+            return alpha
+        if excess > 0:
+            high = alpha
+        else:
+            low = alpha
+        piece = (full, inside)
+        alpha = (k - full + gamma * inside) / middle if inside > 0 else 0.0
+        if alpha <= low or alpha >= high:
+            piece = (-1, -1)
+            alpha = 0.5 * (low + high)
+            if alpha <= low or alpha >= high:
+                return alpha
+
+
+@reduction
+def prox_squared_row(w, k, gamma, scratch, out):
+    """The prox of ½γ‖·‖² at w; returns α (0 where at most k entries are non-zero, then w/(1 + γ))."""
+    count = 0
+    for i in range(w.shape[0]):
+        scratch[i] = abs(w[i])
+        count += 1 if w[i] != 0 else 0
+    if count <= k or gamma == 0:
+        for i in range(w.shape[0]):
+            out[i] = w[i] / (1 + gamma)
+        return 0.0
+    alpha = level(scratch[: w.shape[0]], k, gamma)
+    for i in range(w.shape[0]):
+        theta = min(max(alpha * scratch[i] - gamma, 0.0), 1.0)
+        out[i] = theta / (theta + gamma) * w[i] if theta > 0 else 0.0
+    return alpha
+
+
+@reduction
+def prox_squared(indptr, data, k, gamma, scratch, out):
+    """The prox of ½γ‖·‖², row by row."""
+    for i in range(indptr.shape[0] - 1):
+        prox_squared_row(data[indptr[i] : indptr[i + 1]], k, gamma, scratch, out[indptr[i] : indptr[i + 1]])
+
+
+@reduction
+def top_norm(w, k):
+    """The dual norm: the ℓ2 norm of the k largest magnitudes."""
+    if w.shape[0] <= k:
+        return math.sqrt(np.sum(w * w))
+    largest = np.partition(np.abs(w), w.shape[0] - k)[w.shape[0] - k :]
+    return math.sqrt(np.sum(largest * largest))
+
+
+@reduction
+def prox_norm(indptr, data, k, gamma, scratch, out):
+    """The prox of γ‖·‖, row by row: that of ½s‖·‖² for the s with s‖prox‖ = γ; 0 within the dual ball."""
+    for i in range(indptr.shape[0] - 1):
+        w = data[indptr[i] : indptr[i + 1]]
+        z = out[indptr[i] : indptr[i + 1]]
+        dual = top_norm(w, k)
+        if dual <= gamma:
+            z[:] = 0
+            continue
+        low = 0.0
+        high = 1.0
+        while _radius(w, k, high, scratch, z) < gamma:
+            low = high
+            high *= 4
+        for _ in range(200):
+            s = 0.5 * (low + high)
+            if s <= low or s >= high:
+                break
+            if _radius(w, k, s, scratch, z) < gamma:
+                low = s
+            else:
+                high = s
+        prox_squared_row(w, k, 0.5 * (low + high), scratch, z)
+
+
+@reduction
+def _radius(w, k, s, scratch, z):
+    """s‖prox of ½s‖·‖² at w‖, increasing in s from 0 to the dual norm of w."""
+    prox_squared_row(w, k, s, scratch, z)
+    for i in range(w.shape[0]):
+        scratch[i] = abs(z[i])
+    return s * math.sqrt(threshold(scratch[: w.shape[0]], k)[1])
+
+
+@kernel
+def field(tile, start, stop, colptr, rows, values, p, slopes, T, levels, below, above, ties, sums, out, mean):
+    """out[lane, t] = Σ_j p_j(x − y_j)_t + Σ_j slope_j sign(x − y_j)_t max(|x − y_j|_t, T_j), start ≤ t < stop.
+
+    For the y_j that store nothing in column t the second sum is sign(x) Σ slope_j max(|x|, T_j): from all j, by
+    the sorted `levels` T with cumulated slopes `below` and slopes·T `above` a level, less the stored ones.
+    """
+    push, slack, centre = sums[0], sums[1], sums[2]
+    m = levels.shape[1]
+    for t in range(start, stop):
+        x = tile[t - start]
+        sums[:] = 0
+        for e in range(colptr[t], colptr[t + 1]):
+            y = np.float64(values[e])
+            weight = p[rows[e]]
+            slope = slopes[rows[e]]
+            level_j = T[rows[e]]
+            for lane in range(LANES):
+                z = x[lane] - y
+                size = slope[lane] * max(abs(z), level_j[lane])
+                rest = slope[lane] * max(abs(x[lane]), level_j[lane])
+                centre[lane] += weight[lane] * y
+                push[lane] += (size if z > 0 else (-size if z < 0 else 0.0)) - (
+                    rest if x[lane] > 0 else (-rest if x[lane] < 0 else 0.0)
+                )
+                slack[lane] += (slope[lane] * level_j[lane] if z == 0 else 0.0) - (
+                    slope[lane] * level_j[lane] if x[lane] == 0 else 0.0
+                )
+        for lane in range(out.shape[0]):
+            size = abs(x[lane])
+            if size > 0:
+                at = np.searchsorted(levels[lane], size, side="right")
+                push[lane] += (size * below[lane, at] + above[lane, at]) * (1.0 if x[lane] > 0 else -1.0)
+            else:
+                slack[lane] += above[lane, 0]
+            w = x[lane] - centre[lane] + push[lane]
+            if ties == 1:
+                w = max(0.0, abs(w) - max(0.0, slack[lane])) * (1.0 if w > 0 else -1.0)
+            out[lane, t] = w
+            mean[lane, t] = centre[lane]

@@ -1,0 +1,77 @@
+"""Memory as a budget: what the process holds, what it may hold, and how many bytes are left for work."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from occamap.errors import InputError, MemoryBudgetError
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def parse_size(size: int | float | str) -> int:
+    """Bytes of a size such as "500MB", "2GiB" or a number of bytes.
+
+    >>> parse_size("500MB"), parse_size("2 GiB"), parse_size(10**6)
+    (500000000, 2147483648, 1000000)
+    """
+    rule = f'max_memory must be a positive number of bytes or a size such as "500MB" or "2GiB"; got {size!r}'
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]I?)?B?\s*", size.upper())
+        if match is None:
+            raise InputError(rule)
+        size = float(match[1]) * _UNITS[match[2] or ""]
+    if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < float("inf"):
+        raise InputError(rule)
+    return int(size)
+
+
+def format_size(size: float) -> str:
+    """A size for people.
+
+    >>> format_size(123_456_789), format_size(2.5e9)
+    ('123 MB', '2.5 GB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds now."""
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return peak()
+
+
+def peak() -> int:
+    """Bytes of memory that this process held at its largest; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
+
+
+class Budget:
+    """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included."""
+
+    def __init__(self, max_memory: int | float | str | None) -> None:
+        self.limit = None if max_memory is None else parse_size(max_memory)
+        self._before = resident()
+
+    def left(self) -> float:
+        """Bytes left for work; infinite without a limit."""
+        return float("inf") if self.limit is None else self.limit - resident()
+
+    def require(self, size: float, what: str) -> None:
+        """Refuse work that needs `size` bytes more than the process holds, and say what would do."""
+        if self.limit is not None and size > self.left():
+            need = resident() + size
+            raise MemoryBudgetError(
+                f"{what} needs {format_size(size)} more, and this process holds {format_size(resident())}; "
+                f"give max_memory at least {format_size(need * 1.02)}, it is {format_size(self.limit)}"
+            )

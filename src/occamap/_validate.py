@@ -1,0 +1,229 @@
+"""The only gate: raw input → Samples. Every message names the argument, the rule and what it got."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap.errors import FeatureMismatchError, InputError
+
+LARGEST = 1e140  # its square, summed over all features, is still finite
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows that passed the gate: C-contiguous dense, or CSR with sorted, unique indices; finite floats."""
+
+    shape: tuple[int, int]
+    data: NDArray[Any]  # (n, d) dense, or the stored entries
+    indices: NDArray[np.int32] | None = None
+    indptr: NDArray[np.int64] | None = None
+    names: NDArray[Any] | None = None
+    template: Any = None  # the raw input: results go back in its container
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.indptr is not None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+    def largest(self) -> float:
+        """The largest magnitude."""
+        return float(np.max(np.abs(self.data), initial=0.0))
+
+    def astype(self, dtype: Any) -> Samples:
+        return self if self.dtype == dtype else replace(self, data=self.data.astype(dtype))
+
+    def csr(self) -> sp.csr_array:
+        if self.indptr is None or self.indices is None:
+            return sp.csr_array(self.data)
+        return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)
+
+    def dense(self) -> NDArray[Any]:
+        return self.csr().toarray() if self.is_sparse else self.data
+
+    def rows(self, start: int, stop: int) -> Samples:
+        """Rows start:stop, without a copy."""
+        if self.indptr is None or self.indices is None:
+            return replace(self, shape=(stop - start, self.shape[1]), data=self.data[start:stop], template=None)
+        low, high = self.indptr[start], self.indptr[stop]
+        return replace(
+            self,
+            shape=(stop - start, self.shape[1]),
+            data=self.data[low:high],
+            indices=self.indices[low:high],
+            indptr=self.indptr[start : stop + 1] - low,
+            template=None,
+        )
+
+    def without(self, features: NDArray[np.bool_]) -> Samples:
+        """The same samples with these features at 0."""
+        if not features.any():
+            return self
+        if self.indices is None or self.indptr is None:
+            return replace(self, data=np.where(features, self.dtype.type(0), self.data), template=None)
+        keep = ~features[self.indices]
+        counts = np.concatenate([[0], np.cumsum(keep)])
+        return replace(
+            self, data=self.data[keep], indices=self.indices[keep], indptr=counts[self.indptr], template=None
+        )
+
+
+def check_samples(raw: Any, name: str) -> Samples:
+    """Dense arrays, SciPy sparse matrices and data frames (anything with `columns` and `to_numpy`) → Samples."""
+    names = None
+    values = raw
+    if hasattr(raw, "columns") and hasattr(raw, "to_numpy"):
+        names = np.asarray(raw.columns, dtype=object)
+        values = raw.to_numpy()
+        if values.dtype == object:
+            bad = [c for c in raw.columns if np.asarray(raw[c]).dtype.kind not in "fiub"]
+            if bad:
+                raise InputError(f"{name} must have numeric columns only; column {bad[0]!r} is not")
+            values = values.astype(np.float64)
+    if sp.issparse(values):
+        return _check_sparse(values, name, raw)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} must be a rectangular array of numbers; got rows of different lengths") from error
+    if array.ndim != 2:
+        hint = "; for one sample use reshape(1, -1)" if array.ndim == 1 else ""
+        raise InputError(f"{name} must have two dimensions (samples × features); got shape {array.shape}{hint}")
+    _check_shape(array.shape, name)
+    array = np.ascontiguousarray(_to_float(array, name))
+    _check_finite(array, name)
+    return Samples(array.shape, array, names=names, template=raw)
+
+
+def _check_sparse(matrix: Any, name: str, raw: Any) -> Samples:
+    if matrix.ndim != 2:
+        raise InputError(f"{name} must have two dimensions (samples × features); got shape {matrix.shape}")
+    _check_shape(matrix.shape, name)
+    _to_float(matrix.data[:0] if hasattr(matrix, "data") and matrix.format != "lil" else np.empty(0), name)
+    csr = matrix.tocsr()
+    try:
+        csr.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(f"{name} must be a valid sparse matrix; SciPy says: {error}") from error
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    data = _to_float(csr.data, name)
+    _check_finite(data, name)
+    indices = csr.indices.astype(np.int32, copy=False)
+    indptr = csr.indptr.astype(np.int64, copy=False)
+    return Samples(csr.shape, data, indices, indptr, template=raw)
+
+
+def _check_shape(shape: tuple[int, ...], name: str) -> None:
+    if shape[0] == 0:
+        raise InputError(f"{name} must hold at least one sample; got shape {shape}")
+    if shape[1] == 0:
+        raise InputError(f"{name} must have at least one feature; got shape {shape}")
+
+
+def _to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.dtype.kind not in "fiub":
+        kind = {"c": "complex numbers", "O": "Python objects"}.get(array.dtype.kind, f"dtype {array.dtype}")
+        raise InputError(f"{name} must hold real numbers; got {kind}")
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
+    if array.dtype in (np.float32, np.float64) and array.dtype.isnative:
+        return array
+    return array.astype(np.float64)
+
+
+def _check_finite(values: NDArray[Any], name: str) -> None:
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if not np.isfinite(largest):
+        what = "NaN" if np.isnan(largest) else "infinity"
+        count = int(np.sum(~np.isfinite(values)))
+        raise InputError(f"{name} must be finite; got {what} ({count} such {'entry' if count == 1 else 'entries'})")
+    if largest > LARGEST:
+        raise InputError(f"{name} must not exceed {LARGEST:g} in magnitude, since it is squared; got {largest:g}")
+
+
+def check_same_features(samples: Samples, name: str, n_features: int, names: NDArray[Any] | None, where: str) -> None:
+    """Raise unless `samples` has the features of `where`, in number, name and order."""
+    if samples.shape[1] != n_features:
+        raise FeatureMismatchError(f"{name} must have the {n_features} features of {where}; got {samples.shape[1]}")
+    if names is None or samples.names is None or np.array_equal(names, samples.names):
+        return
+    absent = [str(feature) for feature in names if feature not in set(samples.names)]
+    if absent:
+        listed = ", ".join(repr(feature) for feature in absent[:3]) + (", …" if len(absent) > 3 else "")
+        raise FeatureMismatchError(f"{name} must have the features of {where} by name; {len(absent)} absent: {listed}")
+    at = int(np.flatnonzero(names != samples.names)[0])
+    raise FeatureMismatchError(
+        f"{name} must have the features of {where} in the same order; column {at} is {str(samples.names[at])!r}, "
+        f"there {str(names[at])!r}: index the frame by the fitted names first"
+    )
+
+
+def restore(values: NDArray[Any] | sp.csr_array, like: Samples) -> Any:
+    """`values` (n, d) in the container, and the float type, that `like` came in."""
+    raw = like.template
+    if hasattr(raw, "columns") and hasattr(raw, "to_numpy"):
+        dense = values.toarray() if sp.issparse(values) else values
+        return type(raw)(dense.astype(like.dtype, copy=False), index=raw.index, columns=raw.columns)
+    if sp.issparse(raw):
+        matrix = sp.csr_array(values).astype(like.dtype, copy=False)
+        matrix.eliminate_zeros()
+        wrapped = matrix if isinstance(raw, sp.sparray) else sp.csr_matrix(matrix)
+        return wrapped.asformat(raw.format)
+    dense = values.toarray() if sp.issparse(values) else values
+    return dense.astype(like.dtype, copy=False)
+
+
+def check_weights(raw: Any, n: int, name: str) -> NDArray[np.float64]:
+    """Non-negative weights, one a sample, scaled to sum to one; uniform where none are given."""
+    if raw is None:
+        return np.full(n, 1.0 / n)
+    try:
+        weights = np.asarray(raw, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be {n} real numbers; got {type(raw).__name__}") from error
+    if weights.shape != (n,):
+        raise InputError(f"{name} must be one weight a sample, shape ({n},); got shape {weights.shape}")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        worst = weights[~(np.isfinite(weights) & (weights >= 0))][0]
+        raise InputError(f"{name} must be finite and not negative; got {worst:g}")
+    total = float(weights.sum())
+    if not 0 < total < math.inf:
+        raise InputError(f"{name} must have a positive, finite sum; got {total:g}")
+    return weights / total
+
+
+def check_number(
+    value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
+) -> float:
+    """A finite real number within the bounds."""
+    sign, bound = (">", low) if open_low else ("≥", low)
+    limits = f" {sign} {bound:g}" if low > -math.inf else ""
+    limits += (" and" if limits and high < math.inf else "") + (f" ≤ {high:g}" if high < math.inf else "")
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.bool_)
+    if not real or not math.isfinite(value) or value > high or value < low or (open_low and value == low):
+        raise InputError(f"{name} must be a finite number{limits}; got {value!r}")
+    return float(value)
+
+
+def check_count(value: Any, name: str, low: int = 1) -> int:
+    """An integer of at least `low`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:
+        raise InputError(f"{name} must be an integer ≥ {low}; got {value!r}")
+    return int(value)
+
+
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """One of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    return value

@@ -1,0 +1,77 @@
+"""A few threads that work on blocks; kernels release the GIL, BLAS is held to one thread meanwhile.
+
+What the blocks are never depends on how many threads there are, nor does the order in which their results
+are combined: the same input gives the same bytes on any number of cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache
+from types import TracebackType
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from occamap.errors import InputError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def count_jobs(n_jobs: int | None) -> int:
+    """The number of threads: None or −1 means all the cores this process may use.
+
+    >>> count_jobs(3)
+    3
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_jobs is None:
+        return cores
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
+        raise InputError(f"n_jobs must be None or an integer other than 0; got {n_jobs!r}")
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+class Workers:
+    """A context that maps a function over blocks with `n_jobs` threads, results in the order of the blocks."""
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.count = count_jobs(n_jobs)
+        self._stack = ExitStack()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        self._stack.enter_context(_blas().limit(limits=1, user_api="blas"))
+        if self.count > 1:
+            self._pool = self._stack.enter_context(ThreadPoolExecutor(self.count, thread_name_prefix="occamap"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None and kind is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = None
+        self._stack.close()
+
+    def map(self, work: Callable[[T], R], blocks: Iterable[T]) -> Iterator[R]:
+        """work(block) for each block, in order; at most two blocks a thread are under way."""
+        if self._pool is None:
+            yield from map(work, blocks)
+            return
+        waiting: list[Future[R]] = []
+        for block in blocks:
+            if len(waiting) >= 2 * self.count:
+                yield waiting.pop(0).result()
+            waiting.append(self._pool.submit(work, block))
+        while waiting:
+            yield waiting.pop(0).result()

@@ -1,0 +1,183 @@
+"""What every cost h(z) = ½‖z‖² + τ(z) has; a penalty supplies value, gradient, prox and the size of its kink."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from occamap._kernels.rows import ragged_sums
+from occamap._validate import Samples, check_same_features, check_samples
+from occamap._workers import Workers
+from occamap.costs.generic import Displacer, GenericDisplacer, GenericPairs, Pairs
+from occamap.errors import InputError
+
+Floats = NDArray[np.float64]
+Rows = ArrayLike | sp.sparray | sp.spmatrix
+
+
+class Cost(ABC):
+    """A translation-invariant cost c(x, y) = h(x − y), with h = ½‖·‖² + τ even and strongly convex.
+
+    All methods take one vector (d,) or rows (n, d), dense or sparse; gradients and proxes come back in the
+    same form, a sparse one for a sparse one, since both map 0 to 0. Sub-classes are frozen dataclasses.
+    """
+
+    # -- what a penalty supplies: rows in, one number a row or new entries for the same pattern out ------------
+
+    @abstractmethod
+    def _values(self, z: Samples) -> Floats:
+        """h of each row."""
+
+    @abstractmethod
+    def _gradient(self, z: Samples) -> NDArray[Any]:
+        """∇h at the entries of z, with sign(0) = 0."""
+
+    @abstractmethod
+    def _prox(self, w: Samples) -> NDArray[Any]:
+        """prox_τ at the entries of w."""
+
+    @abstractmethod
+    def _kink(self, z: Samples) -> Floats:
+        """Half the width of ∂τ in a feature that is 0: (d,) or, where it depends on the row, (n, 1)."""
+
+    def _check_features(self, d: int) -> None:  # noqa: B027  (most penalties fit any number of features)
+        """Raise if the penalty cannot be used with d features."""
+
+    def _frozen(self, d: int) -> NDArray[np.bool_]:
+        """The features that must not move."""
+        return np.zeros(d, dtype=bool)
+
+    def _pairs(self, Y: Samples) -> Pairs:
+        """A prepared evaluation of h(x − y_j) for all rows of Y; both sides of one float type."""
+        return GenericPairs(self, Y)
+
+    def _displacer(self, Y: Samples) -> Displacer:
+        """A prepared evaluation of −prox(Σ_j p_j ∇h(x − y_j)); both sides of one float type."""
+        return GenericDisplacer(self, Y)
+
+    # -- what follows from it ----------------------------------------------------------------------------------
+
+    def value(self, z: Rows) -> Any:
+        """h(z): a number for one vector, one a row for rows."""
+        rows, single = self._rows(z, "z")
+        values = self._values(rows)
+        return float(values[0]) if single else values
+
+    def grad(self, z: Rows) -> Any:
+        """∇h(z), with sign(0) = 0 at a kink."""
+        rows, single = self._rows(z, "z")
+        return _like(rows, self._gradient(rows), single)
+
+    def prox(self, w: Rows) -> Any:
+        """prox_τ(w) = ∇h*(w) = argmin_z ½‖z − w‖² + τ(z)."""
+        rows, single = self._rows(w, "w")
+        return _like(rows, self._prox(rows), single)
+
+    def conjugate(self, w: Rows) -> Any:
+        """h*(w) = sup_z ⟨w, z⟩ − h(z), attained at the prox."""
+        rows, single = self._rows(w, "w")
+        z = _with_data(rows, self._prox(rows))
+        values = row_sums(rows, rows.data * z.data) - self._values(z)
+        return float(values[0]) if single else values
+
+    def divergence(self, x: Rows, y: Rows) -> Any:
+        """The Bregman divergence h(x) − h(y) − sup ⟨∂h(y), x − y⟩, row by row; never negative."""
+        (left, single), (right, _) = self._rows(x, "x"), self._rows(y, "y")
+        if left.shape != right.shape:
+            raise InputError(f"y must have the shape of x, {left.shape}; got {right.shape}")
+        step = sp.csr_array(left.csr().astype(np.float64) - right.csr().astype(np.float64))
+        slope = _with_data(right, self._gradient(right)).csr().astype(np.float64)
+        off = np.abs(step - step.multiply(right.csr() != 0))
+        with np.errstate(invalid="ignore", over="ignore"):
+            linear = (slope.multiply(step)).sum(axis=1) + self._kink_sum(off, right)
+            values = self._values(left) - self._values(right) - np.asarray(linear).ravel()
+        values = np.where(np.isnan(values), np.inf, np.maximum(values, 0.0))
+        return float(values[0]) if single else values
+
+    def pairwise(self, X: Rows, Y: Rows, n_jobs: int | None = None) -> Floats:
+        """C[i, j] = h(x_i − y_j) as float64; X and Y may be dense or sparse, each as it is.
+
+        >>> import numpy as np, occamap as oc
+        >>> oc.L1(1.0).pairwise(np.eye(2), np.zeros((1, 2)))
+        array([[1.5],
+               [1.5]])
+        """
+        left, right = check_samples(X, "X"), check_samples(Y, "Y")
+        check_same_features(right, "Y", left.shape[1], left.names, "X")
+        self._check_features(left.shape[1])
+        out = np.empty((left.shape[0], right.shape[0]))
+        with Workers(n_jobs) as workers:
+            self._fill(left, right, out, workers)
+        return out
+
+    # -- details -----------------------------------------------------------------------------------------------
+
+    def _work_dtype(self, X: Samples, Y: Samples) -> np.dtype[Any]:
+        """float32 where both sides have it and its range leaves room for what is computed, else float64."""
+        if np.result_type(X.dtype, Y.dtype) == np.float32 and self._fits_float32(max(X.largest(), Y.largest())):
+            return np.dtype(np.float32)
+        return np.dtype(np.float64)
+
+    def _fits_float32(self, largest: float) -> bool:
+        return 1e-9 < largest < 1e9
+
+    def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers) -> None:
+        """out[i, j] = h(x_i − y_j), a block of rows a task."""
+        dtype = self._work_dtype(X, Y)
+        pairs, X = self._pairs(Y.astype(dtype)), X.astype(dtype)
+
+        def work(start: int) -> None:
+            stop = min(start + pairs.rows, X.shape[0])
+            out[start:stop] = pairs.block(X.rows(start, stop))
+
+        for _ in workers.map(work, range(0, X.shape[0], pairs.rows)):
+            pass
+
+    def _kink_sum(self, off: sp.csr_array, y: Samples) -> Floats:
+        kink = np.broadcast_to(self._kink(y), off.shape) if off.nnz else np.zeros(off.shape)
+        rows = np.repeat(np.arange(off.shape[0]), np.diff(off.indptr))
+        stored = off.data > 0
+        rows, columns, size = rows[stored], off.indices[stored], off.data[stored]
+        return np.bincount(rows, weights=kink[rows, columns] * size, minlength=off.shape[0])
+
+    def _rows(self, raw: Rows, name: str) -> tuple[Samples, bool]:
+        single = not sp.issparse(raw) and np.ndim(raw) == 1  # type: ignore[arg-type]
+        rows = check_samples(np.asarray(raw)[None, :] if single else raw, name)
+        self._check_features(rows.shape[1])
+        return rows, single
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        mine = [getattr(self, f.name) for f in fields(self)]  # type: ignore[arg-type]
+        theirs = [getattr(other, f.name) for f in fields(other)]  # type: ignore[arg-type]
+        return all(np.array_equal(p, q) for p, q in zip(mine, theirs, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def _with_data(rows: Samples, data: NDArray[Any]) -> Samples:
+    return Samples(rows.shape, data, rows.indices, rows.indptr)
+
+
+def row_sums(rows: Samples, entries: NDArray[Any]) -> Floats:
+    """Sums of entries by row, in float64."""
+    if rows.indptr is None:
+        return np.asarray(entries.sum(axis=1, dtype=np.float64))
+    sums = np.empty(rows.shape[0])
+    ragged_sums(rows.indptr, entries, sums)
+    return sums
+
+
+def _like(rows: Samples, data: NDArray[Any], single: bool) -> Any:
+    if not rows.is_sparse:
+        return data[0] if single else data
+    out = _with_data(rows, data).csr()
+    out.eliminate_zeros()
+    return out if isinstance(rows.template, sp.sparray) else sp.csr_matrix(out)

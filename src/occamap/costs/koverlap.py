@@ -1,0 +1,197 @@
+"""The k-overlap norm (Argyriou et al. 2012), squared or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._kernels import koverlap
+from occamap._kernels.jit import LANES
+from occamap._validate import Samples, check_count, check_number
+from occamap.costs.base import Cost, row_sums
+from occamap.costs.generic import Displacer, Floats, Gibbs, Pairs
+from occamap.costs.l1 import SqL2
+from occamap.costs.separable import Scatter, Tiles
+from occamap.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class KOverlap(Cost):
+    """½‖z‖² + ½γ‖z‖²_ovk or, not squared, ½‖z‖² + γ‖z‖_ovk.
+
+    The prox of the squared norm keeps between k (large γ) and all features (small γ); that of the norm
+    itself may return 0.
+
+    Parameters
+    ----------
+    gamma
+        Strength γ ≥ 0.
+    k
+        How many features at the least, 1 ≤ k ≤ d.
+    squared
+        Whether the norm is squared, as in the paper's algorithm.
+
+    Examples
+    --------
+    >>> KOverlap(1.0, k=1).prox([3.0, 1.0, 0.0]).tolist()
+    [1.5, 0.0, 0.0]
+    """
+
+    gamma: float
+    k: int
+    squared: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
+        object.__setattr__(self, "k", check_count(self.k, "k"))
+        if not isinstance(self.squared, bool | np.bool_):
+            raise InputError(f"squared must be True or False; got {self.squared!r}")
+
+    def _check_features(self, d: int) -> None:
+        if self.k > d:
+            raise InputError(f"k must be at most the number of features, {d}; got {self.k}")
+
+    def _penalty(self, square: Floats) -> Floats:
+        """τ from ‖z‖²_ovk."""
+        return 0.5 * self.gamma * square if self.squared else self.gamma * np.sqrt(square)
+
+    def _slope(self, square: Floats) -> Floats:
+        """What ∇½‖z‖² is multiplied by in ∇τ; 0 at z = 0."""
+        if self.squared:
+            return np.full_like(square, self.gamma)
+        return np.divide(self.gamma, np.sqrt(square), out=np.zeros_like(square), where=square > 0)
+
+    def _norms(self, z: Samples) -> tuple[Floats, Floats]:
+        """T and ‖z‖² of each row."""
+        T, square = np.empty((2, z.shape[0]))
+        indptr = _pointers(z)
+        scratch = np.empty(int(np.diff(indptr).max()))
+        koverlap.norms(indptr, z.data.astype(np.float64).ravel(), self.k, scratch, T, square)
+        return T, square
+
+    def _values(self, z: Samples) -> Floats:
+        data = z.data.astype(np.float64)
+        return 0.5 * row_sums(z, data * data) + self._penalty(self._norms(z)[1])
+
+    def _gradient(self, z: Samples) -> NDArray[Any]:
+        T, square = self._norms(z)
+        T, slope = _spread(z, T), _spread(z, self._slope(square))
+        return (z.data + slope * np.sign(z.data) * np.maximum(np.abs(z.data), T)).astype(z.dtype)
+
+    def _kink(self, z: Samples) -> Floats:
+        T, square = self._norms(z)
+        return (self._slope(square) * T)[:, None]
+
+    def _kink_sum(self, off: sp.csr_array, y: Samples) -> Floats:
+        sums = super()._kink_sum(off, y)
+        if self.squared:
+            return sums
+        origin = self._norms(y)[1] == 0  # there ∂τ is γ times the dual ball, and the sup is τ itself
+        steps = Samples(off.shape, off.data, off.indices.astype(np.int32), off.indptr.astype(np.int64))
+        return np.where(origin, self._penalty(self._norms(steps)[1]), sums)
+
+    def _prox(self, w: Samples) -> NDArray[Any]:
+        data = w.data.astype(np.float64).ravel()
+        out, indptr = np.empty_like(data), _pointers(w)
+        prox = koverlap.prox_squared if self.squared else koverlap.prox_norm
+        prox(indptr, data, self.k, self.gamma, np.empty(int(np.diff(indptr).max())), out)
+        return out.reshape(w.data.shape).astype(w.dtype)
+
+    def _pairs(self, Y: Samples) -> Pairs:
+        return SqL2()._pairs(Y) if self.gamma == 0 else _KOverlapPairs(self, Y)
+
+    def _displacer(self, Y: Samples) -> Displacer:
+        return SqL2()._displacer(Y) if self.gamma == 0 else _KOverlapDisplacer(_KOverlapPairs(self, Y))
+
+
+def _pointers(z: Samples) -> NDArray[np.int64]:
+    return np.arange(z.shape[0] + 1, dtype=np.int64) * z.shape[1] if z.indptr is None else z.indptr
+
+
+def _spread(z: Samples, per_row: Floats) -> Floats:
+    """One number a row → one an entry."""
+    return per_row[:, None] if z.indptr is None else np.repeat(per_row, np.diff(z.indptr))
+
+
+class _Parts(NamedTuple):
+    """Of each pair: ‖z‖₂², ‖z‖²_ovk and T."""
+
+    l2: Floats
+    square: Floats
+    T: Floats
+
+
+class _KOverlapPairs:
+    rows = LANES
+
+    def __init__(self, cost: KOverlap, Y: Samples) -> None:
+        self.cost, self.Y = cost, Y
+
+    def block(self, X: Samples) -> Floats:
+        parts = self.parts(X)
+        return 0.5 * parts.l2 + self.cost._penalty(parts.square)
+
+    def parts(self, X: Samples) -> _Parts:
+        (n, d), m, k = X.shape, self.Y.shape[0], self.cost.k
+        parts = _Parts(*np.empty((3, n, m)))
+        if not X.is_sparse and not self.Y.is_sparse:
+            koverlap.pairs_dense(X.data, 0, n, self.Y.data, k, np.empty(d), *parts)
+            return parts
+        x, y = _stored(X), _stored(self.Y)
+        scratch = np.empty(int(np.diff(x[0]).max() + np.diff(y[0]).max()) + 1)
+        koverlap.pairs_csr(*x, 0, n, *y, k, np.zeros(d), np.zeros(d, np.int64), scratch, *parts)
+        return parts
+
+
+def _stored(z: Samples) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+    csr = z.csr()
+    return csr.indptr.astype(np.int64, copy=False), csr.indices.astype(np.int32, copy=False), csr.data
+
+
+class _KOverlapDisplacer:
+    """The field feature by feature in lanes, then the prox row by row."""
+
+    def __init__(self, pairs: _KOverlapPairs) -> None:
+        self.pairs, self.Y, self.cost = pairs, pairs.Y, pairs.cost
+        self.tiles = Tiles(self.Y.shape[1], np.dtype(np.float64))
+        columns = self.Y.csr().tocsc()
+        self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
+
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
+        groups = [X.rows(s, min(s + LANES, X.shape[0])) for s in range(0, X.shape[0], LANES)]
+        moved = [self._lanes(group, gibbs, ties, relax) for group in groups]
+        return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
+
+    def _lanes(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
+        (n, d), m = X.shape, self.Y.shape[0]
+        parts = self.pairs.parts(X)
+        p = gibbs(0.5 * parts.l2 + self.cost._penalty(parts.square))
+        slopes = p * self.cost._slope(parts.square)
+        lanes = np.zeros((3, m, LANES))
+        lanes[0, :, :n], lanes[1, :, :n], lanes[2, :, :n] = p.T, slopes.T, parts.T.T
+        order = np.argsort(parts.T, axis=1)
+        levels = np.take_along_axis(parts.T, order, axis=1)
+        sorted_slopes = np.take_along_axis(slopes, order, axis=1)
+        below = np.zeros((n, m + 1))
+        np.cumsum(sorted_slopes, axis=1, out=below[:, 1:])
+        above = np.zeros((n, m + 1))
+        above[:, :-1] = np.cumsum((sorted_slopes * levels)[:, ::-1], axis=1)[:, ::-1]
+        field, mean = np.empty((2, n, d))
+        tile, scatter = self.tiles.new(), Scatter(X)
+        sums = np.empty((3, LANES))
+        for start in self.tiles.starts:
+            start, stop = self.tiles.span(start)
+            scatter(start, stop, tile)
+            koverlap.field(
+                tile, start, stop, *self.columns, *lanes, levels, below, above, ties, sums, field, mean
+            )
+        rows = Samples((n, d), field)
+        moves = -self.cost._prox(rows)
+        if relax > 0:
+            shift = mean - X.dense()
+            moves = np.where(moves != 0, moves + relax * (shift - moves), 0.0)
+        return sp.csr_array(moves.astype(X.dtype))

@@ -1,0 +1,176 @@
+"""½‖z‖² + γ Σ_t w_t|z_t|, and ½‖z‖² alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from occamap._kernels import displace, l1
+from occamap._kernels.jit import LANES
+from occamap._validate import Samples, check_number
+from occamap._workers import Workers
+from occamap.costs.generic import Displacer, Floats, Pairs
+from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable
+from occamap.errors import InputError
+
+
+class _Elastic(Separable):
+    """½z² + g_t|z|, with the strengths g from `_strengths`."""
+
+    def _strengths(self, d: int) -> Floats:
+        """g of each feature."""
+        raise NotImplementedError
+
+    def _strength(self, features: Any, z: Floats) -> Any:
+        """g of these features, or one number where all have the same."""
+        raise NotImplementedError
+
+    def _entries(self, z: Floats, features: Any) -> Floats:
+        size = np.abs(z)
+        with np.errstate(invalid="ignore"):
+            values = size * (0.5 * size + self._strength(features, z))
+        return np.where(size == 0, 0.0, values)
+
+    def _slopes(self, z: Floats, features: Any) -> Floats:
+        sign = np.sign(z)
+        with np.errstate(invalid="ignore"):
+            slopes = z + self._strength(features, z) * sign
+        return np.where(sign == 0, 0.0, slopes)
+
+    def _shrink(self, w: Floats, features: Any) -> Floats:
+        return np.sign(w) * np.maximum(np.abs(w) - self._strength(features, w), 0.0)
+
+    def _kink(self, z: Samples) -> Floats:
+        return self._strengths(z.shape[1])
+
+    def _fits_float32(self, largest: float) -> bool:
+        strengths = self._strengths(1) if isinstance(self, SqL2) else np.atleast_1d(self._strength(slice(None), None))
+        return super()._fits_float32(largest) and strengths[np.isfinite(strengths)].max(initial=0.0) < 1e9
+
+    def _pairs(self, Y: Samples) -> Pairs:
+        return _ElasticPairs(self, Y)
+
+    def _displacer(self, Y: Samples) -> Displacer:
+        return _ElasticDisplacer(_ElasticPairs(self, Y))
+
+
+@dataclass(frozen=True, eq=False)
+class SqL2(_Elastic):
+    """The cost ½‖z‖², of the usual entropic map: every feature moves.
+
+    >>> SqL2().value([3.0, 4.0])
+    12.5
+    """
+
+    def _strengths(self, d: int) -> Floats:
+        return np.zeros(d)
+
+    def _strength(self, features: Any, z: Floats) -> Any:
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class L1(_Elastic):
+    """The elastic cost ½‖z‖² + γ Σ_t w_t|z_t|; its prox is soft thresholding at γ w_t.
+
+    Parameters
+    ----------
+    gamma
+        Strength γ ≥ 0 of the penalty, in units of the features.
+    weights
+        One weight w_t ≥ 0 a feature; 0 leaves a feature free, ∞ forbids it to move. A cost with frozen
+        features is infinite between samples that differ in them; a fitted map leaves them out of the match.
+
+    Examples
+    --------
+    >>> L1(1.0).prox([3.0, -0.5, 0.2]).tolist()
+    [2.0, 0.0, 0.0]
+    """
+
+    gamma: float
+    weights: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
+        if self.weights is None:
+            return
+        try:
+            weights = np.array(self.weights, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"weights must be real numbers; got {self.weights!r}") from error
+        if weights.ndim != 1 or weights.size == 0 or not np.all(weights >= 0):
+            bad = weights.shape if weights.ndim != 1 or weights.size == 0 else weights[~(weights >= 0)][0]
+            raise InputError(f"weights must be one number ≥ 0 (or infinity) a feature; got {bad}")
+        weights.setflags(write=False)
+        object.__setattr__(self, "weights", weights)
+
+    def _check_features(self, d: int) -> None:
+        if self.weights is not None and np.size(self.weights) != d:
+            raise InputError(f"weights must have one entry for each of the {d} features; got {np.size(self.weights)}")
+
+    def _strengths(self, d: int) -> Floats:
+        return np.full(d, self.gamma) if self.weights is None else self._weighted()
+
+    def _strength(self, features: Any, z: Floats) -> Any:
+        return self.gamma if self.weights is None else self._weighted()[features]
+
+    def _weighted(self) -> Floats:
+        weights = np.asarray(self.weights)
+        return np.where(np.isinf(weights), np.inf, self.gamma * np.where(np.isinf(weights), 0.0, weights))
+
+    def _frozen(self, d: int) -> NDArray[np.bool_]:
+        return np.zeros(d, bool) if self.weights is None else np.isinf(np.asarray(self.weights))
+
+    def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers) -> None:
+        frozen = self._frozen(X.shape[1])
+        super()._fill(X.without(frozen), Y.without(frozen), out, workers)
+        if frozen.any():
+            differ = np.empty_like(out)
+            SqL2()._fill(X.without(~frozen), Y.without(~frozen), differ, workers)
+            out[differ > 0] = np.inf
+
+
+class _ElasticPairs(LanePairs):
+    """h(x) + h(y) minus the overlap over the stored entries of y; plain sums where Y is dense."""
+
+    cost: _Elastic
+
+    def __init__(self, cost: _Elastic, Y: Samples) -> None:
+        super().__init__(cost, Y)
+        strengths = cost._strengths(Y.shape[1])
+        self.strengths = np.where(np.isinf(strengths), 0.0, strengths)  # frozen features are the same on both sides
+        self.g = self.strengths.astype(Y.dtype)
+
+    def _sums(self, X: Samples) -> Floats:
+        scatter, tile, part = Scatter(X), self.tiles.new(), np.empty(LANES, X.dtype)
+        out = np.zeros((self.Y.shape[0], LANES))
+        for i, start in enumerate(self.tiles.starts):
+            start, stop = self.tiles.span(start)
+            scatter(start, stop, tile)
+            if self.Y.is_sparse:
+                begins, ends = self.pointers[i], self.pointers[i + 1]
+                l1.l1_overlap_csr(tile, start, begins, ends, self.Y.indices, self.Y.data, self.g, part, out)
+            else:
+                l1.l1_sum_dense(tile, start, stop - start, self.Y.data, self.g, part, out)
+        if not self.Y.is_sparse:
+            return 0.5 * out
+        return self._difference(X, out)
+
+    def _difference(self, X: Samples, overlap: Floats) -> Floats:
+        scale = self.cost._values(X)[None, :] + self.y_values[:, None]
+        overlap[:, : X.shape[0]] = scale - overlap[:, : X.shape[0]]
+        self._recompute(l1.l1_pairs_csr, self.strengths, X, overlap, scale)
+        return overlap
+
+
+class _ElasticDisplacer(LaneDisplacer):
+    def __init__(self, pairs: _ElasticPairs) -> None:
+        super().__init__(pairs)
+        self.strengths = pairs.cost._strengths(self.Y.shape[1])
+
+    def _move(self, tile, start, stop, column, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
+        g = self.strengths[start:stop]
+        displace.l1_displace(tile, stop - start, *column, *weights, g, ties, relax, *scratch)

@@ -1,0 +1,180 @@
+"""Penalties that are a sum over features: entrywise formulas, and lanes of samples for pairs and moves."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._kernels import lanes, rows
+from occamap._kernels.jit import LANES
+from occamap._validate import Samples
+from occamap.costs.base import Cost, row_sums
+from occamap.costs.generic import Floats, Gibbs, Pairs
+
+TILE_BYTES = 2**18  # half an L2 cache: one tile of features × lanes stays there
+
+
+class Separable(Cost):
+    """h(z) = Σ_t h_t(z_t)."""
+
+    @abstractmethod
+    def _entries(self, z: Floats, features: Any) -> Floats:
+        """h_t at entries z of these features (an index array, or a slice for the last axis)."""
+
+    @abstractmethod
+    def _slopes(self, z: Floats, features: Any) -> Floats:
+        """h_t′ at these entries, 0 at 0."""
+
+    @abstractmethod
+    def _shrink(self, w: Floats, features: Any) -> Floats:
+        """The prox at these entries."""
+
+    def _values(self, z: Samples) -> Floats:
+        return row_sums(z, self._entries(z.data.astype(np.float64), _features(z)))
+
+    def _gradient(self, z: Samples) -> NDArray[Any]:
+        return self._slopes(z.data.astype(np.float64), _features(z)).astype(z.dtype)
+
+    def _prox(self, w: Samples) -> NDArray[Any]:
+        return self._shrink(w.data.astype(np.float64), _features(w)).astype(w.dtype)
+
+
+def _features(z: Samples) -> Any:
+    return slice(None) if z.indices is None else z.indices
+
+
+class Tiles:
+    """Walks over the features, LANES samples side by side in a tile [feature, lane]."""
+
+    def __init__(self, n_features: int, dtype: np.dtype[Any]) -> None:
+        self.width = max(1, min(n_features, TILE_BYTES // (LANES * dtype.itemsize)))
+        self.starts = range(0, n_features, self.width)
+        self.n_features, self.dtype = n_features, dtype
+
+    def new(self, dtype: Any = None) -> NDArray[Any]:
+        return np.empty((self.width, LANES), dtype or self.dtype)
+
+    def span(self, start: int) -> tuple[int, int]:
+        return start, min(start + self.width, self.n_features)
+
+
+class Scatter:
+    """Writes up to LANES samples into one tile after the other."""
+
+    def __init__(self, X: Samples, data: NDArray[Any] | None = None) -> None:
+        self.X, self.data = X, X.data if data is None else data
+        self.cursor = None if X.indptr is None else X.indptr[:-1].copy()
+
+    def __call__(self, start: int, stop: int, tile: NDArray[Any]) -> None:
+        n = self.X.shape[0]
+        if self.X.indptr is None:
+            lanes.scatter_dense(self.data, 0, n, start, stop, tile)
+        else:
+            lanes.scatter_csr(self.X.indptr, self.X.indices, self.data, 0, n, self.cursor, start, stop, tile)
+
+
+class LanePairs:
+    """Costs of LANES rows at a time against Y: over its stored entries if sparse, over all if dense."""
+
+    rows = LANES
+
+    def __init__(self, cost: Separable, Y: Samples) -> None:
+        self.cost, self.Y = cost, Y
+        self.tiles = Tiles(Y.shape[1], Y.dtype)
+        if Y.is_sparse:
+            self.pointers = np.empty((len(self.tiles.starts) + 1, Y.shape[0]), np.int64)
+            lanes.tile_pointers(Y.indptr, Y.indices, self.tiles.width, self.pointers)
+            self.y_values = cost._values(Y)
+
+    def block(self, X: Samples) -> Floats:
+        if X.is_sparse and not self.Y.is_sparse:
+            return np.ascontiguousarray(type(self)(self.cost, X).block(self.Y).T)
+        out = np.empty((X.shape[0], self.Y.shape[0]))
+        for start in range(0, X.shape[0], LANES):
+            part = X.rows(start, min(start + LANES, X.shape[0]))
+            out[start : start + LANES] = self._sums(part)[:, : part.shape[0]].T
+        return out
+
+    def _sums(self, X: Samples) -> Floats:
+        """The costs of at most LANES rows, transposed and padded: [j, lane]."""
+        raise NotImplementedError
+
+    def _recompute(self, kernel: Any, strength: Any, X: Samples, C: Floats, scale: Floats) -> None:
+        """Term by term the pairs so close, next to their `scale`, that a difference of sums loses their digits."""
+        close = 0.05 if X.dtype == np.float32 else 1e-3
+        j, i = np.nonzero(C[:, : X.shape[0]] < close * scale)
+        if j.size:
+            x, y = X.csr(), self.Y
+            longest = int(np.diff(x.indptr).max() + np.diff(y.indptr).max())
+            scratch = np.empty(longest, np.int32), np.empty(longest)
+            stored = x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, y.indptr, y.indices, y.data
+            kernel(*stored, strength, i, j, *scratch, C)
+
+
+class LaneDisplacer:
+    """Displacements of LANES rows at a time, feature by feature over the columns of Y."""
+
+    def __init__(self, pairs: LanePairs) -> None:
+        self.pairs: Pairs = pairs
+        self.Y, self.tiles = pairs.Y, pairs.tiles
+        if self.Y.is_sparse:
+            columns = self.Y.csr().tocsc()
+            self.colptr = columns.indptr.astype(np.int64)
+            self.entries, self.values = columns.indices.astype(np.int32), columns.data
+        else:
+            m = self.Y.shape[0]
+            self.colptr = np.arange(self.tiles.width + 1, dtype=np.int64) * m
+            self.entries = np.tile(np.arange(m, dtype=np.int32), self.tiles.width)
+
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
+        parts = [X.rows(s, min(s + LANES, X.shape[0])) for s in range(0, X.shape[0], LANES)]
+        moved = [self._lanes(part, gibbs(self.pairs.block(part)), ties, relax) for part in parts]
+        return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
+
+    def _lanes(self, X: Samples, weights: Floats, ties: int, relax: float) -> sp.csr_array:
+        n, d = X.shape
+        p = np.zeros((self.Y.shape[0], LANES), X.dtype)
+        p[:, :n] = weights.T
+        peak, total = p.max(axis=1).astype(np.float64), p.sum(axis=0, dtype=np.float64)
+        scatter, tile, moves = Scatter(X), self.tiles.new(), self.tiles.new(np.float64)
+        part, sums = np.empty((4, LANES), X.dtype), np.empty((4, LANES))
+        counts = np.zeros((len(self.tiles.starts), n), np.int64)
+        indices = np.empty(self.tiles.width * n, np.int32)
+        values = np.empty(self.tiles.width * n, X.dtype)
+        runs = []
+        for i, start in enumerate(self.tiles.starts):
+            start, stop = self.tiles.span(start)
+            scatter(start, stop, tile)
+            column = self._columns(start, stop)
+            self._move(tile, start, stop, column, (p, peak, total), float(ties), relax, (part, sums, moves))
+            found = rows.gather_tile(moves, stop - start, n, start, counts[i], indices, values)
+            runs.append((indices[:found].copy(), values[:found].copy()))
+        indptr = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+        out_indices, out_values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], X.dtype)
+        flat = np.concatenate([r[0] for r in runs]), np.concatenate([r[1] for r in runs])
+        rows.merge_tiles(counts, *flat, indptr, out_indices, out_values)
+        return sp.csr_array((out_values, out_indices, indptr), shape=(n, d))
+
+    def _columns(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Pointers, row numbers and values of the columns start:stop of Y."""
+        if self.Y.is_sparse:
+            return self.colptr[start : stop + 1], self.entries, self.values
+        return self.colptr, self.entries, np.ascontiguousarray(self.Y.data[:, start:stop].T).ravel()
+
+    def _move(
+        self,
+        tile: NDArray[Any],
+        start: int,
+        stop: int,
+        column: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+        weights: tuple[NDArray[Any], Floats, Floats],
+        ties: float,
+        relax: float,
+        scratch: tuple[NDArray[Any], Floats, Floats],
+    ) -> None:
+        """Write the displacements of this tile to the last of `scratch`."""
+        raise NotImplementedError

@@ -1,0 +1,130 @@
+"""The cost of soft thresholding with vanishing shrinkage (Schreck et al. 2015)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from occamap._kernels import displace, stvs
+from occamap._kernels.jit import LANES
+from occamap._validate import Samples, check_number
+from occamap.costs.generic import Displacer, Floats, Pairs
+from occamap.costs.l1 import SqL2
+from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable
+
+SERIES = (1.0, 2.0, 1 / 3, -1 / 20, 1 / 56, -5 / 576)
+
+
+@dataclass(frozen=True, eq=False)
+class STVS(Separable):
+    """½‖z‖² + γ² Σ_t (σ_t + ½ − ½e^{−2σ_t}), σ_t = asinh(|z_t|/2γ); large displacements are hardly shrunk.
+
+    With u = |z|/2γ and v = u + √(1 + u²), h is γ²(u·v + log v) and h′ is sign(z)·γ·v; the prox is
+    (1 − γ²/w²)₊ w.
+
+    Parameters
+    ----------
+    gamma
+        Strength γ ≥ 0: a feature moves where the field exceeds γ. At 0 the cost is ½‖z‖².
+
+    Examples
+    --------
+    >>> STVS(1.0).prox([2.0, 0.5]).tolist()
+    [1.5, 0.0]
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
+
+    def _entries(self, z: Floats, features: Any) -> Floats:
+        if self.gamma == 0:
+            return 0.5 * z * z
+        size = np.abs(z)
+        logs: Floats = self.gamma**2 * np.arcsinh(size / (2 * self.gamma))
+        return 0.25 * size * (size + np.hypot(size, 2 * self.gamma)) + logs
+
+    def _slopes(self, z: Floats, features: Any) -> Floats:
+        slopes: Floats = 0.5 * np.sign(z) * (np.abs(z) + np.hypot(z, 2 * self.gamma))
+        return slopes
+
+    def _shrink(self, w: Floats, features: Any) -> Floats:
+        size = np.abs(w)
+        kept = size > self.gamma
+        safe = np.where(kept, size, 1.0)
+        return np.where(kept, np.sign(w) * (safe - self.gamma * (self.gamma / safe)), 0.0)
+
+    def _kink(self, z: Samples) -> Floats:
+        return np.full(z.shape[1], self.gamma)
+
+    def _fits_float32(self, largest: float) -> bool:
+        return super()._fits_float32(largest) and 1e-9 * largest < self.gamma < 10 * largest
+
+    def _vanishes(self, Y: Samples) -> bool:
+        """Whether γ is 0 next to the data in float64, so that only ½‖z‖² is left."""
+        return self.gamma <= 1e-100 * Y.largest()
+
+    def _pairs(self, Y: Samples) -> Pairs:
+        return SqL2()._pairs(Y) if self._vanishes(Y) else _STVSPairs(self, Y)
+
+    def _displacer(self, Y: Samples) -> Displacer:
+        return SqL2()._displacer(Y) if self._vanishes(Y) else _STVSDisplacer(_STVSPairs(self, Y))
+
+
+class _STVSPairs(LanePairs):
+    """h(x) plus the excess h(x − y) − h(x) over the stored entries of y; plain sums where Y is dense."""
+
+    cost: STVS
+
+    def __init__(self, cost: STVS, Y: Samples) -> None:
+        super().__init__(cost, Y)
+        self.y_largest = Y.largest()
+
+    def _sums(self, X: Samples) -> Floats:
+        gamma, m = self.cost.gamma, self.Y.shape[0]
+        small = 0.25 if X.dtype == np.float32 else 0.01  # below it the series is exact to the last digits
+        scale = tuple(X.dtype.type(c) for c in (1 / (2 * gamma), small, *SERIES))
+        flush = self._flush(X)
+        scatter, tile = Scatter(X), self.tiles.new()
+        part, product = np.empty((2, LANES), X.dtype)
+        mantissa, out = np.ones((m, LANES)), np.zeros((m, LANES))
+        if self.Y.is_sparse:
+            entries = (self.cost._entries(X.data.astype(np.float64), None) / gamma**2).astype(X.dtype)
+            scatter_values, values = Scatter(X, entries), self.tiles.new()
+        for i, start in enumerate(self.tiles.starts):
+            start, stop = self.tiles.span(start)
+            scatter(start, stop, tile)
+            if self.Y.is_sparse:
+                scatter_values(start, stop, values)
+                stored = self.pointers[i], self.pointers[i + 1], self.Y.indices, self.Y.data
+                stvs.stvs_excess_csr(tile, values, start, *stored, scale, flush, part, product, mantissa, out)
+            else:
+                width = stop - start
+                stvs.stvs_sum_dense(tile, start, width, self.Y.data, scale, flush, part, product, mantissa, out)
+        out = gamma**2 * (out + np.log(mantissa))
+        if self.Y.is_sparse:
+            x_values = self.cost._values(X)[None, :]
+            out[:, : X.shape[0]] += x_values
+            self._recompute(stvs.stvs_pairs_csr, gamma, X, out, x_values + self.y_values[:, None])
+        return out
+
+    def _flush(self, X: Samples) -> int:
+        """How many factors v = u + √(1 + u²) may enter one product."""
+        u = (X.largest() + self.y_largest) / (2 * self.cost.gamma)
+        digits = 36 if X.dtype == np.float32 else 145
+        factors = digits / max(math.log10(1 + 2 * u), 1.0)
+        return 32 if factors >= 32 else 8 if factors >= 8 else 1
+
+
+class _STVSDisplacer(LaneDisplacer):
+    def __init__(self, pairs: _STVSPairs) -> None:
+        super().__init__(pairs)
+        self.gamma = pairs.cost.gamma
+
+    def _move(self, tile, start, stop, column, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
+        gamma = tile.dtype.type(self.gamma)
+        displace.stvs_displace(tile, stop - start, *column, *weights, gamma, ties, relax, *scratch)

@@ -1,0 +1,227 @@
+"""A perturbed cell population with the shape of sci-Plex and a response that is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, sparse
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RATE_SPREAD = 2.0  # sd of the log rate over genes: a few genes in most cells, most genes rare
+RATE_CAP = 3.5  # in units of the spread, so that no gene takes most of a library
+LIBRARY_SPREAD = 0.5  # sd of the log library size over cells
+SHAPE = 2.0  # of the negative binomial: variance = mean + mean² / SHAPE
+MARKER_SHARE = 0.05  # share of genes whose rate is particular to a cell type
+BLOCK = 1 << 20  # entries of a dense block of rates
+
+
+@dataclass(frozen=True, eq=False)
+class Perturbation:
+    """Control and treated cells, and the response that was planted between them.
+
+    Attributes
+    ----------
+    control, treated
+        Cells × genes, float32 canonical CSR: counts scaled to a total common to all cells of both groups
+        (the median library), then ``log1p``. The groups share no cell.
+    genes
+        Gene names.
+    control_types, treated_types
+        Cell type of each cell, an integer in ``range(n_types)``.
+    response
+        Types × genes: planted natural-log fold change of the expression rate, 0 where unmoved.
+    """
+
+    control: sparse.csr_array
+    treated: sparse.csr_array
+    genes: NDArray[np.str_]
+    control_types: Ints
+    treated_types: Ints
+    response: Floats
+
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """Types × genes: whether the gene moves in the cells of that type."""
+        moved: NDArray[np.bool_] = self.response != 0
+        return moved
+
+
+def simulate_perturbation(
+    n_control: int = 400,
+    n_treated: int = 300,
+    n_genes: int = 2000,
+    *,
+    n_types: int = 3,
+    n_moved: int = 30,
+    effect: float = 1.0,
+    density: float = 0.05,
+    random_state: int | np.random.Generator = 0,
+) -> Perturbation:
+    """Simulate control and treated cells between which a known set of genes moves.
+
+    Parameters
+    ----------
+    n_control, n_treated
+        Numbers of cells, at least one for each cell type; the types get equal shares.
+    n_genes, n_types
+        Numbers of genes and of cell types.
+    n_moved
+        Number of genes that move in each type: half of them (rounded up) are a core that moves alike in
+        every type, the others move in that type only.
+    effect
+        Mean absolute log fold change of a moved gene; half of them go up, half down. At 0 nothing moves.
+    density
+        Expected share of stored entries over the cells of both groups; it sets the library size.
+    random_state
+        Seed, or the generator to draw from. The same seed gives the same bytes.
+
+    Notes
+    -----
+    The count of gene g in cell i of type t is negative binomial with shape 2 and mean ``library_i * rate_tg``
+    (times ``exp(response_tg)`` if the cell is treated), independent given libraries and rates. Rates are
+    log-normal (σ = 2, cut at 3.5 σ), changed by up to ``exp(±2)`` in 5 % of the genes of each type; libraries
+    are log-normal (σ = 0.5). Moved genes come from the top tenth of rates without the top 0.5 %, where one
+    gene would change the total of a cell (from lower down only if a tenth is not enough). Scaling to a common
+    total is compositional, as in real data: if the moved genes raise the total by 5 %, the others lose 5 %.
+
+    Examples
+    --------
+    >>> data = simulate_perturbation(200, 100, 500, n_moved=10, random_state=1)
+    >>> data.control.shape, data.treated.shape
+    ((200, 500), (100, 500))
+    >>> data.moved.sum(axis=1)
+    array([10, 10, 10])
+    >>> int(data.moved.all(axis=0).sum())  # the core
+    5
+    """
+    _check_integer("n_types", n_types, 1)
+    _check_integer("n_control", n_control, n_types, " (a cell for each of n_types)")
+    _check_integer("n_treated", n_treated, n_types, " (a cell for each of n_types)")
+    _check_integer("n_genes", n_genes, 1)
+    _check_integer("n_moved", n_moved, 0)
+    n_core = (n_moved + 1) // 2
+    n_distinct = n_core + n_types * (n_moved - n_core)
+    if n_distinct > n_genes:
+        raise ValueError(
+            f"n_moved must fit into n_genes={n_genes}, got {n_moved}, which takes {n_distinct} "
+            f"genes ({n_core} shared and {n_moved - n_core} for each of {n_types} types)."
+        )
+    if not 0 <= _number(effect) <= 10:
+        raise ValueError(f"effect must be a number in [0, 10], got {effect!r}.")
+    if not 0 < _number(density) < 1:
+        raise ValueError(f"density must be a number in (0, 1), got {density!r}.")
+    if not isinstance(random_state, np.random.Generator):
+        _check_integer("random_state", random_state, 0, " or a numpy Generator")
+
+    rng = np.random.default_rng(random_state)
+    rates = _draw_rates(n_types, n_genes, rng)
+    response = _draw_response(rates, n_core, n_moved - n_core, effect, rng)
+    treated_rates = rates * np.exp(response)
+    control_types = rng.permutation(np.arange(n_control) % n_types)
+    treated_types = rng.permutation(np.arange(n_treated) % n_types)
+    library = rng.lognormal(sigma=LIBRARY_SPREAD, size=n_control + n_treated)
+    share = n_treated / (n_control + n_treated)
+    library *= _depth(density, library, rates, treated_rates, share)
+
+    control = _draw_counts(library[:n_control], rates, control_types, rng)
+    treated = _draw_counts(library[n_control:], treated_rates, treated_types, rng)
+    totals = np.concatenate([control.sum(axis=1), treated.sum(axis=1)])
+    target = float(np.median(totals[totals > 0])) if totals.any() else 1.0
+    genes = np.array([f"G{g:05d}" for g in range(1, n_genes + 1)])
+    control, treated = _log_normalise(control, target), _log_normalise(treated, target)
+    return Perturbation(control, treated, genes, control_types, treated_types, response)
+
+
+def _check_integer(name: str, value: object, least: int, note: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}{note}, got {value!r}.")
+
+
+def _number(value: object) -> float:
+    """The value, or NaN, which no rule lets pass."""
+    return float(value) if isinstance(value, int | float | np.integer | np.floating) else np.nan
+
+
+def _draw_rates(n_types: int, n_genes: int, rng: np.random.Generator) -> Floats:
+    """Types × genes rates of mean 1 in each type."""
+    log_rates = np.tile(rng.normal(scale=RATE_SPREAD, size=n_genes), (n_types, 1))
+    is_marker = rng.random(log_rates.shape) < MARKER_SHARE
+    log_rates[is_marker] += rng.uniform(-2, 2, size=int(is_marker.sum()))
+    rates: Floats = np.exp(np.minimum(log_rates, RATE_CAP * RATE_SPREAD))
+    rates /= rates.mean(axis=1, keepdims=True)
+    return rates
+
+
+def _draw_response(rates: Floats, n_core: int, n_own: int, effect: float, rng: np.random.Generator) -> Floats:
+    """Types × genes log fold changes, on the core and on the genes of one type."""
+    n_types, n_genes = rates.shape
+    n_distinct = n_core + n_types * n_own
+    by_rate = np.argsort(-rates.min(axis=0), kind="stable")
+    first = min(n_genes // 200, n_genes - n_distinct)
+    pool = by_rate[first : first + max(n_distinct, n_genes // 10)]
+    chosen = rng.permutation(pool)[:n_distinct]
+    change = effect * rng.uniform(0.75, 1.25, size=n_distinct)
+    change[1::2] *= -1
+    response = np.zeros(rates.shape)
+    response[:, chosen[:n_core]] = change[:n_core]
+    own = np.arange(n_types)[:, None], chosen[n_core:].reshape(n_types, n_own)
+    response[own] = change[n_core:].reshape(n_types, n_own)
+    return response
+
+
+def _depth(density: float, library: Floats, control: Floats, treated: Floats, share: float) -> float:
+    """The factor on the libraries at which the expected density is the one asked for."""
+    nodes = np.quantile(library, (np.arange(8) + 0.5) / 8)
+
+    def stored(rates: Floats, log_depth: float) -> float:
+        scaled = rates * (np.exp(log_depth) / SHAPE)
+        return float(np.mean([-np.expm1(-SHAPE * np.log1p(scaled * n)).mean() for n in nodes]))
+
+    def excess(log_depth: float) -> float:
+        found = (1 - share) * stored(control, log_depth) + share * stored(treated, log_depth)
+        return found - density
+
+    # An entry is stored at most as often as its mean count, so the root is above the lower end.
+    mean_count = nodes.mean() * ((1 - share) * control.mean() + share * treated.mean())
+    low = float(np.log(density / mean_count)) - 0.1
+    return float(np.exp(optimize.brentq(excess, low, low + 50.0, xtol=1e-4)))
+
+
+def _draw_counts(library: Floats, rates: Floats, types: Ints, rng: np.random.Generator) -> sparse.csr_array:
+    """Negative binomial counts with mean ``library[i] * rates[types[i]]``.
+
+    A negative binomial is exactly a Poisson number of bursts whose sizes follow the log-series law. The
+    bursts of a block of cells are drawn as one Poisson process over its entries, so that random numbers are
+    spent on the stored entries only.
+    """
+    n_genes = rates.shape[1]
+    height = max(1, BLOCK // n_genes)
+    indices, counts, stored = [], [], []
+    for start in range(0, library.size, height):
+        rows = slice(start, start + height)
+        mean = (library[rows, None] * rates[types[rows]]).ravel()
+        bursts = np.cumsum(SHAPE * np.log1p(mean / SHAPE))
+        # Sorted, the bursts come in the canonical order of CSR.
+        where = np.sort(rng.random(rng.poisson(bursts[-1]))) * bursts[-1]
+        entry = np.minimum(np.searchsorted(bursts, where, side="right"), mean.size - 1)
+        size = rng.logseries(mean[entry] / (mean[entry] + SHAPE))
+        entry, opens = np.unique(entry, return_index=True)
+        counts.append(np.add.reduceat(size, opens) if size.size else size)
+        indices.append((entry % n_genes).astype(np.int32))
+        stored.append(np.bincount(entry // n_genes, minlength=mean.size // n_genes))
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(stored))])
+    indptr = indptr.astype(sparse.get_index_dtype(maxval=indptr[-1]))  # int32 unless it overflows
+    data = np.concatenate(counts).astype(np.float64)
+    shape = library.size, n_genes
+    return sparse.csr_array((data, np.concatenate(indices), indptr), shape=shape)
+
+
+def _log_normalise(counts: sparse.csr_array, target: float) -> sparse.csr_array:
+    """``normalize_total`` and ``log1p`` of scanpy; a cell without counts stays empty."""
+    factor = target / np.maximum(counts.sum(axis=1), 1.0)
+    data = np.log1p(counts.data * np.repeat(factor, np.diff(counts.indptr))).astype(np.float32)
+    return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)

@@ -1,0 +1,31 @@
+"""Every exception and warning that occamap raises on purpose."""
+
+from __future__ import annotations
+
+
+class OccamapError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class InputError(OccamapError, ValueError):
+    """An argument breaks a rule; the message names the argument, the rule and what it got."""
+
+
+class FeatureMismatchError(InputError):
+    """Features differ, in number, name or order, from those the map was fitted on."""
+
+
+class InfeasibleError(OccamapError, ValueError):
+    """The problem as posed has no solution."""
+
+
+class MemoryBudgetError(OccamapError, MemoryError):
+    """The work does not fit in `max_memory`; the message says what would."""
+
+
+class ModelFileError(OccamapError):
+    """A model file is truncated, altered, of a later version, or not one at all."""
+
+
+class NotConvergedWarning(UserWarning):
+    """The solver stopped before the marginals met the tolerance; the message names the remedy."""
