@@ -1,3 +1,63 @@
-"""occamap: which features move, in which samples, and by how much."""
+"""occamap: which features move, in which samples, and by how much.
+
+Feature-sparse optimal transport maps between two samples, on dense and on sparse data.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from occamap._version import __version__
-from occamap.costs import *
+
+if TYPE_CHECKING:
+    from occamap import datasets, errors
+    from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
+    from occamap.flows import Flow, bregman_centroid, flow
+    from occamap.maps import MongeMap
+    from occamap.model_file import load
+
+_HOMES = {
+    "L1": "occamap.costs",
+    "STVS": "occamap.costs",
+    "Cost": "occamap.costs",
+    "KOverlap": "occamap.costs",
+    "SqL2": "occamap.costs",
+    "Flow": "occamap.flows",
+    "bregman_centroid": "occamap.flows",
+    "flow": "occamap.flows",
+    "MongeMap": "occamap.maps",
+    "load": "occamap.model_file",
+    "datasets": "",
+    "errors": "",
+}
+
+__all__ = [
+    "L1",
+    "STVS",
+    "Cost",
+    "Flow",
+    "KOverlap",
+    "MongeMap",
+    "SqL2",
+    "__version__",
+    "bregman_centroid",
+    "datasets",
+    "errors",
+    "flow",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that `import occamap` is instant."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'occamap' has no attribute {name!r}")
+    home = _HOMES[name]
+    value = getattr(importlib.import_module(home), name) if home else importlib.import_module(f"occamap.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,297 @@
+"""MongeMap: from two samples to exactly sparse displacements of any sample."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from occamap._memory import Budget, peak
+from occamap._validate import (
+    Samples,
+    check_choice,
+    check_count,
+    check_number,
+    check_same_features,
+    check_samples,
+    check_weights,
+    restore,
+)
+from occamap._workers import Workers
+from occamap.costs import L1, Cost
+from occamap.errors import InputError, NotConvergedWarning
+from occamap.maps.progress import Progress
+from occamap.maps.side import Side, stack
+from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Status, cost_blocks, solve
+from occamap.sinkhorn.solution import describe
+
+Floats = NDArray[np.float64]
+
+TIES = ("zero", "occam")
+
+
+class MongeMap(BaseEstimator):
+    """The entropic Monge map between two samples for a cost h = ½‖·‖² + τ, with feature-sparse displacements.
+
+    A sample x moves by Δ(x) = −prox_τ(∇f_ε(x)), where f_ε is the entropic dual potential: exactly 0 in the
+    features that need not move, and not in the same ones for every x.
+
+    Parameters
+    ----------
+    cost
+        `SqL2`, `L1`, `STVS` or `KOverlap`; `L1(1.0)` if not given.
+    epsilon, epsilon_scale
+        The entropic regularisation: `epsilon` × the "mean", "median", "std" or "max" of the costs, the number
+        itself ("absolute"), or the ε at which a sample has `epsilon` effective targets on average ("perplexity").
+    ties
+        Where x and targets agree in a feature, τ has a kink: "zero" takes sign(0) = 0, "occam" the element of
+        the sub-differential that moves least.
+    relax
+        From 0 to 1, how much of the penalty's shrinkage is undone on the features it chose.
+    reach
+        Unbalanced transport: marginals may differ, at `reach` times their Kullback-Leibler divergence.
+    tol, max_iter
+        Stop at this marginal error (total variation in mass), or after so many iterations.
+    max_memory
+        Bytes, or a size such as "2GB", that the process is to stay within; batches are found from it.
+    n_jobs
+        Threads; all cores if None. The result does not depend on it.
+    verbose
+        Show the progress of the solver on stderr.
+    warm_start
+        Start from the potentials of the previous fit, if there are as many targets.
+
+    Attributes
+    ----------
+    f_, g_ : dual potentials at the fitted samples, relative to the product measure
+    epsilon_, converged_, n_iter_ : the ε used, whether the tolerance was met, iterations
+    report_ : status and what to do, error by iteration, effective targets, seconds, memory
+    n_features_in_, feature_names_in_ : the latter where X was a data frame
+
+    Examples
+    --------
+    >>> import numpy as np, occamap as oc
+    >>> X = np.random.default_rng(0).normal(size=(50, 5))
+    >>> Y = np.random.default_rng(1).normal(size=(60, 5)) + [3, 0, 0, 0, 0]
+    >>> m = oc.MongeMap(oc.L1(2.0)).fit(X, Y)
+    >>> (m.displacement(X) != 0).mean(axis=0).round(1).tolist()  # the share of samples that each feature moves in
+    [1.0, 0.1, 0.1, 0.1, 0.1]
+    """
+
+    def __init__(
+        self,
+        cost: Cost | None = None,
+        epsilon: float = 0.1,
+        epsilon_scale: str = "mean",
+        ties: str = "zero",
+        relax: float = 0.0,
+        reach: float | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 2000,
+        max_memory: int | str | None = None,
+        n_jobs: int | None = None,
+        verbose: bool = False,
+        warm_start: bool = False,
+    ) -> None:
+        self.cost = cost
+        self.epsilon = epsilon
+        self.epsilon_scale = epsilon_scale
+        self.ties = ties
+        self.relax = relax
+        self.reach = reach
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    # -- learning ----------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, Y: Any, a: ArrayLike | None = None, b: ArrayLike | None = None) -> MongeMap:
+        """Learn the map from samples X (source) to Y (target), with sample weights a and b (uniform if None).
+
+        X and Y may have different numbers of rows. The map keeps references to both, not copies.
+        """
+        begun = time.perf_counter()
+        cost, rule = self._check_parameters()
+        source, target = check_samples(X, "X"), check_samples(Y, "Y")
+        check_same_features(target, "Y", source.shape[1], source.names, "X")
+        cost._check_features(source.shape[1])
+        masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
+        budget = Budget(self.max_memory)
+        with Workers(self.n_jobs) as workers, Progress(self.verbose, self.tol) as progress:
+            frozen = cost._frozen(source.shape[1])
+            costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers)
+            solution = self._solve(costs, *masses, rule, workers, progress)
+        self._keep(cost, source, target, *masses, solution)
+        self.report_ = Report(
+            status=solution.status,
+            message=describe(solution.status, solution.errors, self.tol, self.max_iter),
+            epsilon=solution.epsilon,
+            epsilon_rule=str(rule),
+            effective_targets=solution.effective_targets,
+            n_targets=target.shape[0],
+            n_iter=len(solution.errors),
+            errors=solution.errors,
+            tol=float(self.tol),
+            seconds=time.perf_counter() - begun,
+            peak_memory=peak(),
+            operator=type(costs).__name__,
+        )
+        self._set_outcome()
+        if not self.converged_:
+            warnings.warn(self.report_.message, NotConvergedWarning, stacklevel=2)
+        return self
+
+    def _solve(
+        self,
+        costs: CostBlocks,
+        a: Floats,
+        b: Floats,
+        rule: EpsilonRule,
+        workers: Workers,
+        progress: Callable[[int, float], None],
+    ) -> Solution:
+        def at(epsilons: list[float], tol: float, start: Floats | None) -> Solution:
+            return solve(
+                costs,
+                a,
+                b,
+                epsilons,
+                reach=self.reach,
+                tol=tol,
+                max_iter=self.max_iter,
+                start=start,
+                workers=workers,
+                progress=progress,
+            )
+
+        coarse = max(self.tol, 1e-3)
+        epsilons, start = rule.resolve(costs, a, b, workers, lambda eps, near: at([eps], coarse, near))
+        if self.warm_start and hasattr(self, "g_") and self.g_.size == b.size:
+            epsilons, start = epsilons[-1:], self.g_
+        return at(epsilons, float(self.tol), start)
+
+    def _keep(self, cost: Cost, source: Samples, target: Samples, a: Floats, b: Floats, solution: Solution) -> None:
+        self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, a, b
+        self.epsilon_ = solution.epsilon
+        self.n_features_in_ = source.shape[1]
+        names = source.names if source.names is not None else target.names
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self._source, self._target = replace(source, template=None), replace(target, template=None)
+        self._towards = Side(cost, self._target, b, self.g_, self.epsilon_)
+        self._back = Side(cost, self._source, a, self.f_, self.epsilon_)
+
+    def _set_outcome(self) -> None:
+        self.converged_ = self.report_.status is Status.CONVERGED
+        self.n_iter_ = self.report_.n_iter
+
+    # -- using -------------------------------------------------------------------------------------------------
+
+    def displacement(self, X: Any) -> sp.csr_array:
+        """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else."""
+        samples = self._check_new(X)
+        pieces = self._displace(self._towards, samples, lambda _, moves: moves)
+        return stack(pieces, samples.shape[1], samples.dtype)
+
+    def transform(self, X: Any) -> Any:
+        """T(x) = x + Δ(x) of each row, in the container of X."""
+        return self._apply(self._towards_checked(), self._check_new(X))
+
+    def inverse_transform(self, Y: Any) -> Any:
+        """The map back, from the potential of the targets, of each row, in the container of Y."""
+        check_is_fitted(self, "g_")
+        return self._apply(self._back, self._check_new(Y, "Y"))
+
+    def potential(self, Z: Any, side: str = "source") -> Floats:
+        """The entropic potential f_ε ("source") or g_ε ("target") of each row; at the fitted samples, f_ or g_."""
+        check_choice(side, "side", ("source", "target"))
+        samples = self._check_new(Z, "Z")
+        with Workers(self.n_jobs) as workers:
+            chosen = self._towards if side == "source" else self._back
+            damping = 1.0 if self.reach is None else self.reach / (self.reach + self.epsilon_)
+            return damping * chosen.potential(samples, workers, Budget(self.max_memory))
+
+    def weights(self, X: Any) -> Floats:
+        """The Gibbs weights p_j(x) of the targets, one row a sample, each summing to one."""
+        samples = self._check_new(X)
+        with Workers(self.n_jobs) as workers:
+            return self._towards.weights(samples, workers, Budget(self.max_memory))
+
+    def plan(self) -> Floats:
+        """The coupling P_ij = a_i b_j exp((f_i + g_j − C_ij)/ε) of the fitted samples."""
+        check_is_fitted(self, "g_")
+        with Workers(self.n_jobs) as workers:
+            plan = self._towards.weights(self._source, workers, Budget(self.max_memory))
+        mass = self.a_ if self.reach is None else self.a_ * np.exp(-self.f_ / self.reach)
+        plan *= mass[:, None]
+        return plan
+
+    def save(self, path: Any) -> None:
+        """Write the fitted map to one file, atomically; `occamap.load` reads it. It holds the fitted samples."""
+        from occamap.model_file import save
+
+        save(self, path)
+
+    # -- details -----------------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> tuple[Cost, EpsilonRule]:
+        cost = L1(1.0) if self.cost is None else self.cost
+        if not isinstance(cost, Cost):
+            raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
+        check_choice(self.ties, "ties", TIES)
+        check_number(self.relax, "relax", 0, 1)
+        check_number(self.tol, "tol", 0, open_low=True)
+        check_count(self.max_iter, "max_iter")
+        if self.reach is not None:
+            check_number(self.reach, "reach", 0, open_low=True)
+        return cost, EpsilonRule(self.epsilon, self.epsilon_scale)
+
+    def _check_new(self, raw: Any, name: str = "X") -> Samples:
+        check_is_fitted(self, "g_")
+        samples = check_samples(raw, name)
+        check_same_features(
+            samples, name, self.n_features_in_, getattr(self, "feature_names_in_", None), "the fitted samples"
+        )
+        return samples
+
+    def _towards_checked(self) -> Side:
+        check_is_fitted(self, "g_")
+        return self._towards
+
+    def _displace(self, side: Side, samples: Samples, finish: Any) -> list[Any]:
+        ties = TIES.index(check_choice(self.ties, "ties", TIES))
+        relax = check_number(self.relax, "relax", 0, 1)
+        with Workers(self.n_jobs) as workers:
+            return list(side.displace(samples, finish, ties, relax, workers, Budget(self.max_memory)))
+
+    def _apply(self, side: Side, samples: Samples) -> Any:
+        if samples.is_sparse:
+            pieces = self._displace(side, samples, lambda span, moves: _add(samples.rows(*span).csr(), moves))
+            return restore(stack(pieces, samples.shape[1], samples.dtype), samples)
+        out = samples.data.copy()
+
+        def add(span: tuple[int, int], moves: sp.csr_array) -> None:
+            rows = np.repeat(np.arange(*span), np.diff(moves.indptr))
+            out[rows, moves.indices] += moves.data
+
+        self._displace(side, samples, add)
+        return restore(out, samples)
+
+
+def _add(x: sp.csr_array, moves: sp.csr_array) -> sp.csr_array:
+    total = sp.csr_array(x + moves)
+    total.eliminate_zeros()
+    return total

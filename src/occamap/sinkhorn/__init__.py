@@ -1,0 +1,18 @@
+"""Entropic optimal transport: costs by blocks of rows → one loop → potentials and a report."""
+
+from occamap.sinkhorn.epsilon import EpsilonRule
+from occamap.sinkhorn.operator import CostBlocks, RecomputedCost, StoredCost, cost_blocks
+from occamap.sinkhorn.solution import Report, Solution, Status
+from occamap.sinkhorn.solve import solve
+
+__all__ = [
+    "CostBlocks",
+    "EpsilonRule",
+    "RecomputedCost",
+    "Report",
+    "Solution",
+    "Status",
+    "StoredCost",
+    "cost_blocks",
+    "solve",
+]

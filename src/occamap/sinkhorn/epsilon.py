@@ -1,0 +1,143 @@
+"""From a rule to ε: a multiple of a statistic of the costs, an absolute number, or a number of effective targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from occamap._validate import check_choice, check_number
+from occamap._workers import Workers
+from occamap.errors import InputError
+from occamap.sinkhorn.operator import CostBlocks
+
+if TYPE_CHECKING:
+    from occamap.sinkhorn.solution import Solution
+
+Floats = NDArray[np.float64]
+SolveAt = Callable[[float, "Floats | None"], "Solution"]
+
+SCALES = ("mean", "median", "std", "max", "absolute", "perplexity")
+STEP = 4.0  # between steps of the ε schedule
+GENTLE = 0.02  # × mean cost: from here up no schedule is needed
+
+
+@dataclass(frozen=True)
+class EpsilonRule:
+    """`value` × a statistic of the costs under a ⊗ b ("mean", "median", "std", "max"), `value` itself
+    ("absolute"), or the ε at which a sample has `value` effective targets on average ("perplexity")."""
+
+    value: float
+    scale: str = "mean"
+
+    def __post_init__(self) -> None:
+        check_choice(self.scale, "epsilon_scale", SCALES)
+        check_number(self.value, "epsilon", 0, open_low=True)
+
+    def __str__(self) -> str:
+        if self.scale == "absolute":
+            return "absolute"
+        return f"perplexity {self.value:g}" if self.scale == "perplexity" else f"{self.value:g} × {self.scale} cost"
+
+    def resolve(
+        self, costs: CostBlocks, a: Floats, b: Floats, workers: Workers, solve_at: SolveAt
+    ) -> tuple[list[float], Floats | None]:
+        """The schedule of ε that ends at the one asked for, and a potential to start from if one is at hand."""
+        mean = _mean(costs, a, b, workers)
+        if self.scale == "perplexity":
+            return _by_targets(self.value, mean, b, solve_at)
+        statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, costs, a, b, workers)
+        if statistic == 0 and self.scale != "absolute":
+            statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
+        epsilon = self.value * statistic
+        if not 0 < epsilon < math.inf:
+            raise InputError(f"epsilon must lead to a positive, finite ε; {self} gives {epsilon:g}")
+        return schedule(epsilon, mean), None
+
+
+def schedule(epsilon: float, mean: float) -> list[float]:
+    """From GENTLE × mean cost down to ε, or ε alone where it is not small."""
+    steps = [epsilon]
+    while steps[0] * STEP <= GENTLE * mean:
+        steps.insert(0, steps[0] * STEP)
+    return steps
+
+
+def _mean(costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
+    return float(sum(workers.map(lambda s: float(a[slice(*s)] @ (costs.block(s) @ b)), costs.spans())))
+
+
+def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
+    def total(of: Callable[[Floats], Floats]) -> float:
+        return float(sum(workers.map(lambda s: float(a[slice(*s)] @ (of(costs.block(s)) @ b)), costs.spans())))
+
+    def largest(span: tuple[int, int]) -> float:
+        block = costs.block(span)[np.ix_(a[slice(*span)] > 0, b > 0)]
+        return float(block.max(initial=0.0))
+
+    if scale == "mean":
+        return mean
+    if scale == "std":
+        return math.sqrt(total(lambda C: (C - mean) ** 2))
+    top = max(workers.map(largest, costs.spans()))
+    if scale == "max":
+        return top
+    low, high = 0.0, top  # the median: where half the mass of a ⊗ b has a cost at or below it
+    while True:
+        middle = 0.5 * (low + high)
+        if not low < middle < high or high - low < 1e-12 * top:
+            return high
+        if total(lambda C, at=middle: (at >= C).astype(np.float64)) >= 0.5:  # type: ignore[misc]
+            high = middle
+        else:
+            low = middle
+
+
+def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tuple[list[float], Floats | None]:
+    """ε by its effective number of targets, which grows with it: bracketed, then false position in the logs."""
+    most = math.exp(-float(np.sum(b[b > 0] * np.log(b[b > 0]))))
+    if not 1 <= wanted < most:
+        raise InputError(
+            f"epsilon must be between 1 and the effective number of all targets, {most:.4g}, "
+            f"for epsilon_scale='perplexity'; got {wanted:g}"
+        )
+    if mean == 0:
+        raise InputError("epsilon_scale='perplexity' needs costs that are not all 0: X and Y are the same point")
+    start: Floats | None = None
+
+    def gap(log_epsilon: float) -> float:
+        nonlocal start
+        solution = solve_at(math.exp(log_epsilon), start)
+        start = solution.g
+        return math.log(solution.effective_targets / wanted)
+
+    low = high = math.log(0.1 * mean)
+    low_gap = high_gap = gap(low)
+    while low_gap > 0:
+        high, high_gap, low = low, low_gap, low - math.log(STEP)
+        if low < math.log(1e-5 * mean):
+            reached = wanted * math.exp(low_gap)
+            raise InputError(
+                f"epsilon={wanted:g} effective targets cannot be reached: even at ε = {math.exp(high):.3g} "
+                f"there are {reached:.3g}; ask for more"
+            )
+        low_gap = gap(low)
+    while high_gap < 0:
+        low, low_gap, high = high, high_gap, high + math.log(STEP)
+        if high > math.log(1e6 * mean):
+            raise InputError(f"epsilon={wanted:g} effective targets are too close to all of them ({most:.4g})")
+        high_gap = gap(high)
+    while True:
+        share = min(0.9, max(0.1, low_gap / (low_gap - high_gap))) if low_gap < high_gap else 0.5
+        middle = low + share * (high - low)
+        value = gap(middle)
+        if abs(value) < 2e-3 or high - low < 1e-9:
+            return [math.exp(middle)], start
+        if value < 0:
+            low, low_gap = middle, value
+        else:
+            high, high_gap = middle, value

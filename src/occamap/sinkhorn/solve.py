@@ -1,0 +1,169 @@
+"""The Sinkhorn loop, one for all: the schedule of ε is data, unbalanced is a damping, costs are an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from occamap._kernels import softmin
+from occamap._workers import Workers
+from occamap.sinkhorn.anderson import Anderson
+from occamap.sinkhorn.operator import CostBlocks
+from occamap.sinkhorn.solution import Solution, Status
+
+Floats = NDArray[np.float64]
+
+NEVER = -1e300  # stands for log 0: finite, so that differences stay numbers
+COARSE = 0.05  # the marginal error at which a step of the ε schedule is left
+
+
+def solve(
+    costs: CostBlocks,
+    a: Floats,
+    b: Floats,
+    epsilons: list[float],
+    *,
+    reach: float | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 2000,
+    start: Floats | None = None,
+    workers: Workers,
+    accelerate: bool = True,
+    progress: Callable[[int, float], None] | None = None,
+) -> Solution:
+    """Potentials for the last of `epsilons`, the others being steps on the way to it.
+
+    Stops when Σ_j |(Pᵀ1)_j − b_j|, rows being exact, is at most tol (unbalanced: against the relaxed marginal,
+    relative to its mass). `start` is a potential of the targets to start from.
+    """
+    sweep = _Sweep(costs, a, b, reach, workers)
+    g = np.zeros(b.size) if start is None else np.array(start, dtype=np.float64)
+    errors: list[float] = []
+    status = Status.MAX_ITER
+    for step, epsilon in enumerate(epsilons):
+        last = step == len(epsilons) - 1
+        goal = tol if last else max(tol, COARSE)
+        anderson, safe, best, stale = Anderson(b), g, np.inf, 0
+        sweep.start(epsilon)
+        while len(errors) < max_iter:
+            error, image = sweep(g)
+            errors.append(error)
+            if progress is not None:
+                progress(len(errors), error)
+            if error <= goal:
+                status = Status.CONVERGED if last else status
+                break
+            if error < best:
+                best, safe, stale = error, image, 0
+            else:
+                stale += 1
+            if stale > 400 and best < 1e-8:
+                status = Status.STALLED
+                break
+            if not accelerate:
+                g = image
+            elif error > 3 * best:  # the extrapolation went astray: back to the best plain step
+                anderson.clear()
+                g, best = safe, np.inf
+            else:
+                g = anderson.step(g, image)
+    f, g = sweep.finish(g)
+    targets = sweep.effective_targets(g)
+    return Solution(f, g, epsilons[-1], status, tuple(errors), targets)
+
+
+class _Sweep:
+    """One pass over the costs: f from g, the column sums of the plan of (f, g), and the next g."""
+
+    def __init__(self, costs: CostBlocks, a: Floats, b: Floats, reach: float | None, workers: Workers) -> None:
+        self.costs, self.a, self.b, self.reach, self.workers = costs, a, b, reach, workers
+        self.log_a, self.log_b = log_weights(a), log_weights(b)
+        self.f = np.zeros(a.size)
+
+    def start(self, epsilon: float) -> None:
+        self.epsilon = epsilon
+        self.damping = 1.0 if self.reach is None else self.reach / (self.reach + epsilon)
+        self.shift = 0.0
+
+    def __call__(self, g: Floats) -> tuple[float, Floats]:
+        """The marginal error of (f(g), g) and the image of g."""
+        column = np.zeros(self.b.size)
+        shifts = [-np.inf]
+        for part, shift in self.workers.map(lambda span: self._block(span, g), self.costs.spans()):
+            column += part
+            shifts.append(shift)
+        with np.errstate(divide="ignore", over="ignore"):
+            log_column = np.log(column) + self.shift
+        lost = (self.b > 0) & ~np.isfinite(log_column)
+        if lost.any():  # these columns under- or overflowed: their sums are taken in the log domain
+            log_column[lost] = self.log_b[lost] + (g[lost] - self._softmin(np.flatnonzero(lost))) / self.epsilon
+        held = self.b > 0
+        image = g.copy()
+        image[held] = self.damping * (g[held] + self.epsilon * (self.log_b[held] - log_column[held]))
+        self.shift = 0.0 if self.reach is None else max(shifts)
+        return self._error(g, log_column, held), image
+
+    def _block(self, span: tuple[int, int], g: Floats) -> tuple[Floats, float]:
+        C = self.costs.block(span)
+        rows = slice(*span)
+        column = np.zeros(self.b.size)
+        shift = softmin.sweep(
+            C,
+            g,
+            self.log_b,
+            self.a[rows],
+            self.epsilon,
+            self.damping,
+            self.shift,
+            self.f[rows],
+            column,
+            np.empty(self.b.size),
+        )
+        return column, shift
+
+    def _error(self, g: Floats, log_column: Floats, held: NDArray[np.bool_]) -> float:
+        log_goal = self.log_b[held] if self.reach is None else self.log_b[held] - g[held] / self.reach
+        top = max(float(log_goal.max()), float(log_column[held].max()))
+        goal, reached = np.exp(log_goal - top), np.exp(log_column[held] - top)
+        return float(np.abs(reached - goal).sum() / goal.sum())
+
+    def _softmin(self, columns: NDArray[np.int64]) -> Floats:
+        """−ε log Σ_i a_i exp((f_i − C_ij)/ε) for these columns."""
+        top, total = np.full(columns.size, -np.inf), np.zeros(columns.size)
+        for span in self.costs.spans():
+            rows = slice(*span)
+            C = self.costs.block(span)
+            softmin.column_softmin(C, self.f[rows], self.log_a[rows], self.epsilon, columns, top, total)
+        return -self.epsilon * (top + np.log(total))
+
+    def finish(self, g: Floats) -> tuple[Floats, Floats]:
+        """(f, g) with f the soft minimum of g, g extended to targets without mass, and ⟨a, f⟩ = ⟨b, g⟩ if balanced."""
+        self(g)
+        empty = np.flatnonzero(self.b == 0)
+        if empty.size:
+            g = g.copy()
+            g[empty] = self.damping * self._softmin(empty)
+        f = self.f.copy()
+        if self.reach is None:
+            half = 0.5 * float(self.a @ f - self.b @ g)
+            f, g = f - half, g + half
+        return f, g
+
+    def effective_targets(self, g: Floats) -> float:
+        """Σ_i a_i exp(entropy of the Gibbs weights of x_i)."""
+
+        def block(span: tuple[int, int]) -> float:
+            C = self.costs.block(span)
+            weights, potential, out = np.empty_like(C), np.empty(C.shape[0]), np.empty(C.shape[0])
+            softmin.gibbs(C, g, self.log_b, self.epsilon, weights, potential)
+            softmin.perplexities(weights, out)
+            return float(self.a[slice(*span)] @ out)
+
+        return float(sum(self.workers.map(block, self.costs.spans())))
+
+
+def log_weights(weights: Floats) -> Floats:
+    """log of the weights, with a finite stand-in for log 0."""
+    return np.log(weights, out=np.full_like(weights, NEVER), where=weights > 0)
