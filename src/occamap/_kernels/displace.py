@@ -3,8 +3,11 @@
 Column t of the targets is given by its stored entries alone; the mass of the others sits at y_t = 0. `ties`
 is 0 (sign(0) = 0) or 1 (the element of the sub-differential that moves least). `total[lane]` is the sum of
 the weights as they were rounded, so that masses add up; `peak[j]` bounds weights[j] over the lanes. A feature
-at 0 in all lanes, whose field cannot leave the kink by that bound, is done with: most rare features are.
-Sums of FLUSH terms have the data's precision, sums of these are float64.
+that no lane stores (counts[t] = 0), and whose field cannot leave the kink by that bound, is done with: most
+rare ones are. The others are listed in `active`, and their number is returned.
+
+Four sums run side by side in one array (of 4·LANES, so that the compiler sees that they do not overlap): FLUSH
+terms in the data's precision, then in float64.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from occamap._kernels.jit import FLUSH, LANES, kernel
 
 
 @kernel
-def l1_displace(tile, width, colptr, rows, values, weights, peak, total, g, ties, relax, part, sums, out):
-    """out[t, lane] for h(z) = ½z² + g_t|z|; part and sums are scratch (4, LANES).
+def l1_displace(
+    tile, counts, width, colptr, rows, values, weights, peak, total, g, ties, relax, part, sums, active, out
+):
+    """out[t, lane] for h(z) = ½z² + g_t|z|.
 
     With the masses below (L) and above (G) x and at the tie (E), the field is x − ȳ + g(L − G); since
     L + G + E = 1, soft thresholding leaves x − ȳ − g(2G + E) where positive, x − ȳ + g(2L + E) where
     negative: no large numbers cancel, and a feature that all the mass has at 0 moves to exactly 0.
     """
-    mean, above, below, stored = part[0], part[1], part[2], part[3]
+    n = 0
     for t in range(width):
         x = tile[t]
         e = colptr[t]
@@ -32,58 +37,77 @@ def l1_displace(tile, width, colptr, rows, values, weights, peak, total, g, ties
         bound = 0.0
         for i in range(e, end):
             bound += peak[rows[i]] * (abs(values[i]) + g[t])
-        if math.isinf(g[t]) or (bound <= g[t] and _quiet(x)):
-            _zero(out[t])
+        if math.isinf(g[t]) or (bound <= g[t] and counts[t] == 0):
             continue
+        active[n] = t
+        n += 1
         _clear(sums)
         while e < end:
             last = min(end, e + FLUSH)
             _clear(part)
-            while e + 1 < last:
-                y = values[e]
-                y1 = values[e + 1]
-                p = weights[rows[e]]
-                p1 = weights[rows[e + 1]]
-                none = y - y
+            while e + 3 < last:
+                y0, y1, y2, y3 = values[e], values[e + 1], values[e + 2], values[e + 3]
+                p0, p1 = weights[rows[e]], weights[rows[e + 1]]
+                p2, p3 = weights[rows[e + 2]], weights[rows[e + 3]]
+                none = y0 - y0
                 for lane in range(LANES):
-                    mean[lane] += p[lane] * y + p1[lane] * y1
-                    stored[lane] += p[lane] + p1[lane]
-                    above[lane] += (p[lane] if y > x[lane] else none) + (p1[lane] if y1 > x[lane] else none)
-                    below[lane] += (p[lane] if y < x[lane] else none) + (p1[lane] if y1 < x[lane] else none)
-                e += 2
-            if e < last:
-                y = values[e]
-                p = weights[rows[e]]
-                none = y - y
+                    z = x[lane]
+                    q0, q1, q2, q3 = p0[lane], p1[lane], p2[lane], p3[lane]
+                    part[lane] += (q0 * y0 + q1 * y1) + (q2 * y2 + q3 * y3)
+                    part[LANES + lane] += (q0 + q1) + (q2 + q3)
+                    part[2 * LANES + lane] += ((q0 if y0 > z else none) + (q1 if y1 > z else none)) + (
+                        (q2 if y2 > z else none) + (q3 if y3 > z else none)
+                    )
+                    part[3 * LANES + lane] += ((q0 if y0 < z else none) + (q1 if y1 < z else none)) + (
+                        (q2 if y2 < z else none) + (q3 if y3 < z else none)
+                    )
+                e += 4
+            while e < last:
+                y0 = values[e]
+                p0 = weights[rows[e]]
+                none = y0 - y0
                 for lane in range(LANES):
-                    mean[lane] += p[lane] * y
-                    stored[lane] += p[lane]
-                    above[lane] += p[lane] if y > x[lane] else none
-                    below[lane] += p[lane] if y < x[lane] else none
+                    part[lane] += p0[lane] * y0
+                    part[LANES + lane] += p0[lane]
+                    part[2 * LANES + lane] += p0[lane] if y0 > x[lane] else none
+                    part[3 * LANES + lane] += p0[lane] if y0 < x[lane] else none
                 e += 1
-            add_parts(part, sums)
-        _l1_move(x, total, sums, g[t], ties, relax, out[t])
+            _add(part, sums)
+        move = out[t]
+        for lane in range(LANES):
+            move[lane] = _l1_move(
+                np.float64(x[lane]),
+                sums[lane],
+                sums[LANES + lane],
+                sums[2 * LANES + lane],
+                sums[3 * LANES + lane],
+                total[lane],
+                g[t],
+                ties,
+                relax,
+            )
+    return n
 
 
 @kernel
-def _l1_move(x, total, sums, g, ties, relax, out):
-    mean, above, below, stored = sums[0], sums[1], sums[2], sums[3]
-    for lane in range(LANES):
-        z = np.float64(x[lane])
-        rest = max(0.0, total[lane] - stored[lane])
-        high = above[lane] + (rest if z < 0 else 0.0)
-        low = below[lane] + (rest if z > 0 else 0.0)
-        tie = max(0.0, total[lane] - high - low) * (1.0 + ties)
-        shift = z - mean[lane]
-        move = -(max(shift - g * (2.0 * high + tie), 0.0) + min(shift + g * (2.0 * low + tie), 0.0))
-        out[lane] = 0.0 if move == 0.0 else move + relax * (-shift - move)
+def _l1_move(x, mean, stored, above, below, total, g, ties, relax):
+    rest = max(0.0, total - stored)
+    high = above + (rest if x < 0 else 0.0)
+    low = below + (rest if x > 0 else 0.0)
+    tie = max(0.0, total - high - low) * (1.0 + ties)
+    shift = x - mean
+    plain = -(max(shift - g * (2.0 * high + tie), 0.0) + min(shift + g * (2.0 * low + tie), 0.0))
+    return 0.0 if plain == 0.0 else plain + relax * (-shift - plain)
 
 
 @kernel
-def stvs_displace(tile, width, colptr, rows, values, weights, peak, total, gamma, ties, relax, part, sums, out):
+def stvs_displace(
+    tile, counts, width, colptr, rows, values, weights, peak, total, gamma, ties, relax, part, sums, active, out
+):
     """out[t, lane] for the STVS cost, whose gradient is sign(z)(|z| + √(z² + 4γ²))/2."""
-    mean, field, tied, stored = part[0], part[1], part[2], part[3]
     kink = (gamma + gamma) * (gamma + gamma)
+    strength = np.float64(gamma)
+    n = 0
     for t in range(width):
         x = tile[t]
         e = colptr[t]
@@ -91,9 +115,10 @@ def stvs_displace(tile, width, colptr, rows, values, weights, peak, total, gamma
         bound = 0.0
         for i in range(e, end):
             bound += peak[rows[i]] * 0.5 * (abs(values[i]) + math.sqrt(values[i] * values[i] + kink))
-        if bound <= gamma and _quiet(x):
-            _zero(out[t])
+        if bound <= gamma and counts[t] == 0:
             continue
+        active[n] = t
+        n += 1
         _clear(sums)
         while e < end:
             last = min(end, e + FLUSH)
@@ -105,57 +130,50 @@ def stvs_displace(tile, width, colptr, rows, values, weights, peak, total, gamma
                 for lane in range(LANES):
                     z = x[lane] - y
                     twice = p[lane] * (abs(z) + np.sqrt(z * z + kink))
-                    mean[lane] += p[lane] * y
-                    stored[lane] += p[lane]
-                    tied[lane] += p[lane] if z == none else none
-                    field[lane] += twice if z > none else (-twice if z < none else none)
+                    part[lane] += p[lane] * y
+                    part[LANES + lane] += p[lane]
+                    part[2 * LANES + lane] += twice if z > none else (-twice if z < none else none)
+                    part[3 * LANES + lane] += p[lane] if z == none else none
                 e += 1
-            add_parts(part, sums)
-        _stvs_move(x, total, sums, np.float64(gamma), ties, relax, out[t])
+            _add(part, sums)
+        move = out[t]
+        for lane in range(LANES):
+            z = np.float64(x[lane])
+            stored = sums[LANES + lane]
+            rest = max(0.0, total[lane] - stored)
+            slope = rest * (abs(z) + np.sqrt(z * z + 4.0 * strength * strength))
+            w = 0.5 * (sums[2 * LANES + lane] + (slope if z > 0 else (-slope if z < 0 else 0.0)))
+            slack = ties * strength * (sums[3 * LANES + lane] + (rest if z == 0 else 0.0))
+            size = max(0.0, abs(w) - slack)
+            shrunk = size - strength * strength / size if size > strength else 0.0
+            plain = -shrunk if w > 0 else shrunk
+            plain = plain if stored > 0 else -z
+            move[lane] = 0.0 if plain == 0.0 else plain + relax * (sums[lane] - z - plain)
+    return n
 
 
 @kernel
-def _stvs_move(x, total, sums, gamma, ties, relax, out):
-    mean, field, tied, stored = sums[0], sums[1], sums[2], sums[3]
-    for lane in range(LANES):
-        z = np.float64(x[lane])
-        rest = max(0.0, total[lane] - stored[lane])
-        slope = rest * (abs(z) + np.sqrt(z * z + 4.0 * gamma * gamma))
-        w = 0.5 * (field[lane] + (slope if z > 0 else (-slope if z < 0 else 0.0)))
-        slack = ties * gamma * (tied[lane] + (rest if z == 0 else 0.0))
-        size = max(0.0, abs(w) - slack)
-        shrunk = size - gamma * gamma / size if size > gamma else 0.0
-        move = -shrunk if w > 0 else shrunk
-        move = move if stored[lane] > 0 else -z
-        out[lane] = 0.0 if move == 0.0 else move + relax * (mean[lane] - z - move)
-
-
-@kernel
-def _quiet(x):
-    """Whether x is 0 in every lane."""
-    loud = 0.0
-    for lane in range(LANES):
-        loud = max(loud, abs(x[lane]))
-    return loud == 0
-
-
-@kernel
-def _zero(row):
-    for lane in range(LANES):
-        row[lane] = 0
+def gather(out, active, lanes, start, counts, indices, values):
+    """Append out[t, lane] ≠ 0 for the active t to each lane's list: indices and values are (LANES, width)."""
+    for i in range(active.shape[0]):
+        t = active[i]
+        row = out[t]
+        for lane in range(lanes):
+            v = row[lane]
+            if v != 0:
+                at = counts[lane]
+                indices[lane, at] = start + t
+                values[lane, at] = v
+                counts[lane] = at + 1
 
 
 @kernel
 def _clear(block):
-    for i in range(block.shape[0]):
-        _zero(block[i])
+    for i in range(4 * LANES):
+        block[i] = 0
 
 
 @kernel
-def add_parts(part, sums):
-    """sums += part, in float64, and that is all."""
-    for i in range(part.shape[0]):
-        source = part[i]
-        target = sums[i]
-        for lane in range(LANES):
-            target[lane] += np.float64(source[lane])
+def _add(part, sums):
+    for i in range(4 * LANES):
+        sums[i] += np.float64(part[i])

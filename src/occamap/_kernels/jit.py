@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LANES = 64
 """Samples handled side by side: with 64 the inner loop fills the vector units and amortises its start."""
 
-FLUSH = 32
+FLUSH = 64
 """Terms that are added in the data's precision before the sum moves to float64."""
 
 

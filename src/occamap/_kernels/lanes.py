@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from occamap._kernels.jit import kernel
+from occamap._kernels.jit import LANES, kernel
 
 
 @kernel
-def scatter_csr(indptr, indices, data, first, last, cursor, start, stop, tile):
-    """Write the stored entries of rows first:last with start ≤ column < stop to tile[column − start, lane].
+def scatter_csr(indptr, indices, data, cursor, start, stop, tile, counts):
+    """Write the stored entries with start ≤ column < stop to tile[column − start, lane], a row a lane.
 
-    `cursor[lane]` is the position in `data` from which to go on; it is advanced.
+    `cursor[lane]` is the position in `data` from which to go on; it is advanced. counts[t] is how many lanes
+    store feature t.
     """
     tile[: stop - start] = 0
-    for lane in range(last - first):
+    counts[:] = 0
+    for lane in range(cursor.shape[0]):
         e = cursor[lane]
-        end = indptr[first + lane + 1]
+        end = indptr[lane + 1]
         while e < end and indices[e] < stop:
-            tile[indices[e] - start, lane] = data[e]
+            t = indices[e] - start
+            tile[t, lane] = data[e]
+            counts[t] += 1
             e += 1
         cursor[lane] = e
 
 
 @kernel
-def scatter_dense(X, first, last, start, stop, tile):
-    """Write X[first:last, start:stop] to tile[:, lane], transposed."""
+def scatter_dense(X, start, stop, tile, counts):
+    """Write X[:, start:stop] to tile[:, lane], transposed; all lanes count as stored."""
     tile[: stop - start] = 0
-    for lane in range(last - first):
-        row = X[first + lane]
+    counts[:] = LANES
+    for lane in range(X.shape[0]):
+        row = X[lane]
         for t in range(start, stop):
             tile[t - start, lane] = row[t]
 

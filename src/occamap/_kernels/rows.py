@@ -1,4 +1,4 @@
-"""Small things done to ragged rows and to tiles of displacements."""
+"""Small things done to sparse rows."""
 
 from __future__ import annotations
 
@@ -15,37 +15,6 @@ def ragged_sums(indptr, data, out):
         for e in range(indptr[i], indptr[i + 1]):
             total += data[e]
         out[i] = total
-
-
-@kernel
-def gather_tile(tile, width, lanes, start, counts, indices, values):
-    """The non-zeros of tile[:width, :lanes], lane by lane: counts[lane] of them; returns how many in all."""
-    n = 0
-    for lane in range(lanes):
-        before = n
-        for t in range(width):
-            v = tile[t, lane]
-            if v != 0:
-                indices[n] = start + t
-                values[n] = v
-                n += 1
-        counts[lane] = n - before
-    return n
-
-
-@kernel
-def merge_tiles(counts, indices, values, indptr, out_indices, out_values):
-    """From tile-major runs to rows: counts[tile, lane] entries each; indptr holds where each row begins."""
-    e = 0
-    for i in range(counts.shape[0]):
-        for lane in range(counts.shape[1]):
-            at = indptr[lane]
-            for before in range(i):
-                at += counts[before, lane]
-            for r in range(counts[i, lane]):
-                out_indices[at + r] = indices[e]
-                out_values[at + r] = values[e]
-                e += 1
 
 
 @kernel

@@ -181,11 +181,11 @@ class _KOverlapDisplacer:
         above = np.zeros((n, m + 1))
         above[:, :-1] = np.cumsum((sorted_slopes * levels)[:, ::-1], axis=1)[:, ::-1]
         field, mean = np.empty((2, n, d))
-        tile, scatter = self.tiles.new(), Scatter(X)
+        scatter = Scatter(X, self.tiles)
         sums = np.empty((3, LANES))
         for start in self.tiles.starts:
             start, stop = self.tiles.span(start)
-            scatter(start, stop, tile)
+            tile = scatter(start, stop)
             koverlap.field(
                 tile, start, stop, *self.columns, *lanes, levels, below, above, ties, sums, field, mean
             )

@@ -145,14 +145,14 @@ class _ElasticPairs(LanePairs):
         self.g = self.strengths.astype(Y.dtype)
 
     def _sums(self, X: Samples) -> Floats:
-        scatter, tile, part = Scatter(X), self.tiles.new(), np.empty(LANES, X.dtype)
+        scatter, part = Scatter(X, self.tiles), np.empty(LANES, X.dtype)
         out = np.zeros((self.Y.shape[0], LANES))
         for i, start in enumerate(self.tiles.starts):
             start, stop = self.tiles.span(start)
-            scatter(start, stop, tile)
+            tile = scatter(start, stop)
             if self.Y.is_sparse:
-                begins, ends = self.pointers[i], self.pointers[i + 1]
-                l1.l1_overlap_csr(tile, start, begins, ends, self.Y.indices, self.Y.data, self.g, part, out)
+                stored = self.pointers[i], self.pointers[i + 1], self.Y.indices, self.Y.data
+                l1.l1_overlap_csr(tile, start, *stored, self.g, part, out)
             else:
                 l1.l1_sum_dense(tile, start, stop - start, self.Y.data, self.g, part, out)
         if not self.Y.is_sparse:
@@ -171,6 +171,6 @@ class _ElasticDisplacer(LaneDisplacer):
         super().__init__(pairs)
         self.strengths = pairs.cost._strengths(self.Y.shape[1])
 
-    def _move(self, tile, start, stop, column, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
-        g = self.strengths[start:stop]
-        displace.l1_displace(tile, stop - start, *column, *weights, g, ties, relax, *scratch)
+    def _move(self, scatter, start, stop, columns, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
+        x, g = (scatter.tile, scatter.counts), self.strengths[start:stop]
+        return displace.l1_displace(*x, stop - start, *columns, *weights, g, ties, relax, *scratch)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from occamap._kernels import lanes, rows
+from occamap._kernels import displace, lanes
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples
 from occamap.costs.base import Cost, row_sums
@@ -63,18 +63,21 @@ class Tiles:
 
 
 class Scatter:
-    """Writes up to LANES samples into one tile after the other."""
+    """Writes up to LANES samples into one tile after the other, and counts the lanes that store a feature."""
 
-    def __init__(self, X: Samples, data: NDArray[Any] | None = None) -> None:
+    def __init__(self, X: Samples, tiles: Tiles, data: NDArray[Any] | None = None) -> None:
         self.X, self.data = X, X.data if data is None else data
         self.cursor = None if X.indptr is None else X.indptr[:-1].copy()
+        self.tile, self.counts = tiles.new(), np.empty(tiles.width, np.int32)
 
-    def __call__(self, start: int, stop: int, tile: NDArray[Any]) -> None:
-        n = self.X.shape[0]
+    def __call__(self, start: int, stop: int) -> NDArray[Any]:
+        """The tile of the features start:stop; spans are asked for in order."""
         if self.X.indptr is None:
-            lanes.scatter_dense(self.data, 0, n, start, stop, tile)
+            lanes.scatter_dense(self.data, start, stop, self.tile, self.counts)
         else:
-            lanes.scatter_csr(self.X.indptr, self.X.indices, self.data, 0, n, self.cursor, start, stop, tile)
+            stored = self.X.indptr, self.X.indices, self.data, self.cursor
+            lanes.scatter_csr(*stored, start, stop, self.tile, self.counts)
+        return self.tile
 
 
 class LanePairs:
@@ -140,24 +143,20 @@ class LaneDisplacer:
         p = np.zeros((self.Y.shape[0], LANES), X.dtype)
         p[:, :n] = weights.T
         peak, total = p.max(axis=1).astype(np.float64), p.sum(axis=0, dtype=np.float64)
-        scatter, tile, moves = Scatter(X), self.tiles.new(), self.tiles.new(np.float64)
-        part, sums = np.empty((4, LANES), X.dtype), np.empty((4, LANES))
-        counts = np.zeros((len(self.tiles.starts), n), np.int64)
-        indices = np.empty(self.tiles.width * n, np.int32)
-        values = np.empty(self.tiles.width * n, X.dtype)
-        runs = []
-        for i, start in enumerate(self.tiles.starts):
+        scatter, active = Scatter(X, self.tiles), np.empty(self.tiles.width, np.int64)
+        part, sums, moves = np.empty(4 * LANES, X.dtype), np.empty(4 * LANES), self.tiles.new(np.float64)
+        counts = np.zeros(n, np.int64)
+        indices, values = np.empty((n, d), np.int32), np.empty((n, d), X.dtype)  # touched only where filled
+        for start in self.tiles.starts:
             start, stop = self.tiles.span(start)
-            scatter(start, stop, tile)
-            column = self._columns(start, stop)
-            self._move(tile, start, stop, column, (p, peak, total), float(ties), relax, (part, sums, moves))
-            found = rows.gather_tile(moves, stop - start, n, start, counts[i], indices, values)
-            runs.append((indices[:found].copy(), values[:found].copy()))
-        indptr = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-        out_indices, out_values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], X.dtype)
-        flat = np.concatenate([r[0] for r in runs]), np.concatenate([r[1] for r in runs])
-        rows.merge_tiles(counts, *flat, indptr, out_indices, out_values)
-        return sp.csr_array((out_values, out_indices, indptr), shape=(n, d))
+            scatter(start, stop)
+            columns, scratch = self._columns(start, stop), (part, sums, active, moves)
+            found = self._move(scatter, start, stop, columns, (p, peak, total), float(ties), relax, scratch)
+            displace.gather(moves, active[:found], n, start, counts, indices, values)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        rows = [(indices[lane, : counts[lane]], values[lane, : counts[lane]]) for lane in range(n)]
+        stored = np.concatenate([row[1] for row in rows]), np.concatenate([row[0] for row in rows]), indptr
+        return sp.csr_array(stored, shape=(n, d))
 
     def _columns(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Pointers, row numbers and values of the columns start:stop of Y."""
@@ -167,14 +166,14 @@ class LaneDisplacer:
 
     def _move(
         self,
-        tile: NDArray[Any],
+        scatter: Scatter,
         start: int,
         stop: int,
-        column: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+        columns: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
         weights: tuple[NDArray[Any], Floats, Floats],
         ties: float,
         relax: float,
-        scratch: tuple[NDArray[Any], Floats, Floats],
-    ) -> None:
-        """Write the displacements of this tile to the last of `scratch`."""
+        scratch: tuple[NDArray[Any], Floats, NDArray[np.int64], Floats],
+    ) -> int:
+        """Write the displacements of this tile to the last of `scratch`, and which features have any before it."""
         raise NotImplementedError

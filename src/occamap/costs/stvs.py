@@ -89,17 +89,17 @@ class _STVSPairs(LanePairs):
         small = 0.25 if X.dtype == np.float32 else 0.01  # below it the series is exact to the last digits
         scale = tuple(X.dtype.type(c) for c in (1 / (2 * gamma), small, *SERIES))
         flush = self._flush(X)
-        scatter, tile = Scatter(X), self.tiles.new()
+        scatter = Scatter(X, self.tiles)
         part, product = np.empty((2, LANES), X.dtype)
         mantissa, out = np.ones((m, LANES)), np.zeros((m, LANES))
         if self.Y.is_sparse:
             entries = (self.cost._entries(X.data.astype(np.float64), None) / gamma**2).astype(X.dtype)
-            scatter_values, values = Scatter(X, entries), self.tiles.new()
+            scatter_values = Scatter(X, self.tiles, entries)
         for i, start in enumerate(self.tiles.starts):
             start, stop = self.tiles.span(start)
-            scatter(start, stop, tile)
+            tile = scatter(start, stop)
             if self.Y.is_sparse:
-                scatter_values(start, stop, values)
+                values = scatter_values(start, stop)
                 stored = self.pointers[i], self.pointers[i + 1], self.Y.indices, self.Y.data
                 stvs.stvs_excess_csr(tile, values, start, *stored, scale, flush, part, product, mantissa, out)
             else:
@@ -125,6 +125,6 @@ class _STVSDisplacer(LaneDisplacer):
         super().__init__(pairs)
         self.gamma = pairs.cost.gamma
 
-    def _move(self, tile, start, stop, column, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
-        gamma = tile.dtype.type(self.gamma)
-        displace.stvs_displace(tile, stop - start, *column, *weights, gamma, ties, relax, *scratch)
+    def _move(self, scatter, start, stop, columns, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
+        x, gamma = (scatter.tile, scatter.counts), scatter.tile.dtype.type(self.gamma)
+        return displace.stvs_displace(*x, stop - start, *columns, *weights, gamma, ties, relax, *scratch)
