@@ -277,6 +277,13 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             return list(side.displace(samples, finish, ties, relax, workers, Budget(self.max_memory)))
 
+    def _along_field(self, X: Any, step: float) -> Any:
+        """x + step·∇f_ε(x) of each row, in the container of X."""
+        samples = self._check_new(X)
+        with Workers(self.n_jobs) as workers:
+            field = self._towards.field(samples, workers, Budget(self.max_memory))
+        return restore(samples.dense() + step * field, samples)
+
     def _apply(self, side: Side, samples: Samples) -> Any:
         if samples.is_sparse:
             pieces = self._displace(side, samples, lambda span, moves: _add(samples.rows(*span).csr(), moves))

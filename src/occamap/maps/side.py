@@ -15,7 +15,7 @@ from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Cost
-from occamap.costs.generic import Displacer
+from occamap.costs.generic import Displacer, GenericPairs
 from occamap.sinkhorn.solve import log_weights
 
 Floats = NDArray[np.float64]
@@ -51,6 +51,12 @@ class Side:
         for _ in workers.map(block, _spans(X)):
             pass
         return out
+
+    def field(self, X: Samples, workers: Workers, budget: Budget) -> Floats:
+        """∇f_ε(x) = Σ_j p_j ∇h(x − y_j) of each row, dense and straight from the definition."""
+        differences = GenericPairs(self.cost, self.anchors).differences
+        rows = zip(X.without(self.frozen).dense(), self.weights(X, workers, budget), strict=True)
+        return np.stack(list(workers.map(lambda row: row[1] @ self.cost._gradient(differences(row[0])), rows)))
 
     def displace(
         self,
