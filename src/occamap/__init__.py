@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from occamap import datasets, errors
     from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
     from occamap.flows import Flow, bregman_centroid, flow
-    from occamap.maps import MongeMap
-    from occamap.model_file import load
+    from occamap.maps import MongeMap, load
 
 _HOMES = {
     "L1": "occamap.costs",
@@ -27,7 +26,7 @@ _HOMES = {
     "bregman_centroid": "occamap.flows",
     "flow": "occamap.flows",
     "MongeMap": "occamap.maps",
-    "load": "occamap.model_file",
+    "load": "occamap.maps",
     "datasets": "",
     "errors": "",
 }

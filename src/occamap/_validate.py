@@ -175,10 +175,11 @@ def restore(values: NDArray[Any] | sp.csr_array, like: Samples) -> Any:
         dense = values.toarray() if sp.issparse(values) else values
         return type(raw)(dense.astype(like.dtype, copy=False), index=raw.index, columns=raw.columns)
     if sp.issparse(raw):
+        wanted: Any = raw.format  # type: ignore[attr-defined]
         matrix = sp.csr_array(values).astype(like.dtype, copy=False)
         matrix.eliminate_zeros()
         wrapped = matrix if isinstance(raw, sp.sparray) else sp.csr_matrix(matrix)
-        return wrapped.asformat(raw.format)
+        return wrapped.asformat(wanted)
     dense = values.toarray() if sp.issparse(values) else values
     return dense.astype(like.dtype, copy=False)
 

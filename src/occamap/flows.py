@@ -32,9 +32,8 @@ def bregman_centroid(Z: Any, p: ArrayLike | None, cost: Cost) -> Any:
     if not isinstance(cost, Cost):
         raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
     weights = check_weights(p, rows.shape[0], "p")
-    slopes = cost.grad(Z)
-    mean = weights @ np.asarray(slopes) if not sp.issparse(slopes) else sp.csr_array(weights[None, :]) @ slopes
-    return cost.prox(mean)
+    slopes = cost.grad(Z if rows.is_sparse else rows.data)
+    return cost.prox(sp.csr_array(weights[None, :]) @ slopes if rows.is_sparse else weights @ slopes)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,9 @@ def flow(
     check_choice(geometry, "geometry", ("bregman", "euclidean"))
     model = MongeMap(cost, **map_parameters)
     state = X
-    trajectory, costs, reports = [X], [], []
+    trajectory: list[Any] = [X]
+    costs: list[float] = []
+    reports: list[Report] = []
     for _ in range(n_steps):
         model.fit(state, Y)
         if not reports:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numba
 
-F = TypeVar("F", bound=Callable[..., Any])
+Kernel = Callable[..., Any]
 
 LANES = 64
 """Samples handled side by side: with 64 the inner loop fills the vector units and amortises its start."""
@@ -16,19 +16,19 @@ FLUSH = 64
 """Terms that are added in the data's precision before the sum moves to float64."""
 
 
-def kernel(function: F) -> F:
+def kernel(function: Kernel) -> Kernel:
     """Compile without the GIL, cached on disk, for input without NaN; multiply-adds may be fused."""
     return _compile(function, {"contract", "nsz", "nnan"})
 
 
-def reduction(function: F) -> F:
+def reduction(function: Kernel) -> Kernel:
     """As `kernel`, and sums may be re-ordered so that they vectorise."""
     return _compile(function, {"contract", "nsz", "nnan", "reassoc"})
 
 
-def _compile(function: F, flags: set[str]) -> F:
+def _compile(function: Kernel, flags: set[str]) -> Kernel:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
     try:
-        compiled = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)
+        return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write a cache (read-only home): slower to start, not wrong
-        compiled = numba.njit(nogil=True, error_model="numpy", fastmath=flags)(function)
-    return cast(F, compiled)
+        return numba.njit(**options)(function)

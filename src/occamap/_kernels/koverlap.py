@@ -218,7 +218,6 @@ def field(tile, start, stop, colptr, rows, values, p, slopes, T, levels, below, 
     the sorted `levels` T with cumulated slopes `below` and slopes·T `above` a level, less the stored ones.
     """
     push, slack, centre = sums[0], sums[1], sums[2]
-    m = levels.shape[1]
     for t in range(start, stop):
         x = tile[t - start]
         sums[:] = 0

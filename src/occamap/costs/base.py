@@ -92,7 +92,8 @@ class Cost(ABC):
             raise InputError(f"y must have the shape of x, {left.shape}; got {right.shape}")
         step = sp.csr_array(left.csr().astype(np.float64) - right.csr().astype(np.float64))
         slope = _with_data(right, self._gradient(right)).csr().astype(np.float64)
-        off = np.abs(step - step.multiply(right.csr() != 0))
+        zero_there = (step - step.multiply(right.csr().astype(bool))).tocsr()
+        off = abs(zero_there)
         with np.errstate(invalid="ignore", over="ignore"):
             linear = (slope.multiply(step)).sum(axis=1) + self._kink_sum(off, right)
             values = self._values(left) - self._values(right) - np.asarray(linear).ravel()
@@ -143,7 +144,7 @@ class Cost(ABC):
         rows = np.repeat(np.arange(off.shape[0]), np.diff(off.indptr))
         stored = off.data > 0
         rows, columns, size = rows[stored], off.indices[stored], off.data[stored]
-        return np.bincount(rows, weights=kink[rows, columns] * size, minlength=off.shape[0])
+        return np.bincount(rows, weights=kink[rows, columns] * size, minlength=off.shape[0]).astype(np.float64)
 
     def _rows(self, raw: Rows, name: str) -> tuple[Samples, bool]:
         single = not sp.issparse(raw) and np.ndim(raw) == 1  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ A new penalty works at once through these; the built-in ones are faster and test
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -60,7 +60,8 @@ class GenericDisplacer:
     """The definition, written down."""
 
     def __init__(self, cost: Cost, Y: Samples) -> None:
-        self.cost, self.pairs = cost, GenericPairs(cost, Y)
+        self.cost, self.Y, self.pairs = cost, Y.dense(), cast(Pairs, GenericPairs(cost, Y))
+        self._differences = GenericPairs(cost, Y).differences
 
     def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
         dense = X.dense()
@@ -69,12 +70,12 @@ class GenericDisplacer:
         return sp.csr_array(moves.astype(X.dtype))
 
     def _move(self, x: NDArray[Any], p: Floats, ties: int, relax: float) -> Floats:
-        z = self.pairs.differences(x)
+        z = self._differences(x)
         field = p @ self.cost._gradient(z)
         if ties:
             slack = p @ ((z.data == 0) * np.broadcast_to(self.cost._kink(z), z.shape))
             field = np.sign(field) * np.maximum(np.abs(field) - slack, 0.0)
         move = -self.cost._prox(Samples((1, field.size), field[None, :]))[0]
-        shift = p @ self.pairs.Y - x
+        shift = p @ self.Y - x
         relaxed: Floats = np.where(move != 0, move + relax * (shift - move), 0.0)
         return relaxed

@@ -80,7 +80,8 @@ class KOverlap(Cost):
     def _gradient(self, z: Samples) -> NDArray[Any]:
         T, square = self._norms(z)
         T, slope = _spread(z, T), _spread(z, self._slope(square))
-        return (z.data + slope * np.sign(z.data) * np.maximum(np.abs(z.data), T)).astype(z.dtype)
+        gradient = z.data + slope * np.sign(z.data) * np.maximum(np.abs(z.data), T)
+        return np.asarray(gradient, z.dtype)
 
     def _kink(self, z: Samples) -> Floats:
         T, square = self._norms(z)
@@ -156,7 +157,8 @@ class _KOverlapDisplacer:
     """The field feature by feature in lanes, then the prox row by row."""
 
     def __init__(self, pairs: _KOverlapPairs) -> None:
-        self.pairs, self.Y, self.cost = pairs, pairs.Y, pairs.cost
+        self.pairs: Pairs = pairs
+        self.Y, self.cost, self._parts = pairs.Y, pairs.cost, pairs.parts
         self.tiles = Tiles(self.Y.shape[1], np.dtype(np.float64))
         columns = self.Y.csr().tocsc()
         self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
@@ -168,7 +170,7 @@ class _KOverlapDisplacer:
 
     def _lanes(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
         (n, d), m = X.shape, self.Y.shape[0]
-        parts = self.pairs.parts(X)
+        parts = self._parts(X)
         p = gibbs(0.5 * parts.l2 + self.cost._penalty(parts.square))
         slopes = p * self.cost._slope(parts.square)
         lanes = np.zeros((3, m, LANES))

@@ -24,30 +24,30 @@ class _Elastic(Separable):
         """g of each feature."""
         raise NotImplementedError
 
-    def _strength(self, features: Any, z: Floats) -> Any:
+    def _strength(self, features: Any) -> Any:
         """g of these features, or one number where all have the same."""
         raise NotImplementedError
 
     def _entries(self, z: Floats, features: Any) -> Floats:
         size = np.abs(z)
         with np.errstate(invalid="ignore"):
-            values = size * (0.5 * size + self._strength(features, z))
+            values = size * (0.5 * size + self._strength(features))
         return np.where(size == 0, 0.0, values)
 
     def _slopes(self, z: Floats, features: Any) -> Floats:
         sign = np.sign(z)
         with np.errstate(invalid="ignore"):
-            slopes = z + self._strength(features, z) * sign
+            slopes = z + self._strength(features) * sign
         return np.where(sign == 0, 0.0, slopes)
 
     def _shrink(self, w: Floats, features: Any) -> Floats:
-        return np.sign(w) * np.maximum(np.abs(w) - self._strength(features, w), 0.0)
+        return np.asarray(np.sign(w) * np.maximum(np.abs(w) - self._strength(features), 0.0))
 
     def _kink(self, z: Samples) -> Floats:
         return self._strengths(z.shape[1])
 
     def _fits_float32(self, largest: float) -> bool:
-        strengths = self._strengths(1) if isinstance(self, SqL2) else np.atleast_1d(self._strength(slice(None), None))
+        strengths = np.atleast_1d(self._strength(slice(None)))
         return super()._fits_float32(largest) and strengths[np.isfinite(strengths)].max(initial=0.0) < 1e9
 
     def _pairs(self, Y: Samples) -> Pairs:
@@ -68,7 +68,7 @@ class SqL2(_Elastic):
     def _strengths(self, d: int) -> Floats:
         return np.zeros(d)
 
-    def _strength(self, features: Any, z: Floats) -> Any:
+    def _strength(self, features: Any) -> Any:
         return 0.0
 
 
@@ -114,7 +114,7 @@ class L1(_Elastic):
     def _strengths(self, d: int) -> Floats:
         return np.full(d, self.gamma) if self.weights is None else self._weighted()
 
-    def _strength(self, features: Any, z: Floats) -> Any:
+    def _strength(self, features: Any) -> Any:
         return self.gamma if self.weights is None else self._weighted()[features]
 
     def _weighted(self) -> Floats:

@@ -111,10 +111,10 @@ class LanePairs:
         close = 0.05 if X.dtype == np.float32 else 1e-3
         j, i = np.nonzero(C[:, : X.shape[0]] < close * scale)
         if j.size:
-            x, y = X.csr(), self.Y
+            x, y = X.csr(), self.Y.csr()
             longest = int(np.diff(x.indptr).max() + np.diff(y.indptr).max())
             scratch = np.empty(longest, np.int32), np.empty(longest)
-            stored = x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, y.indptr, y.indices, y.data
+            stored = [part for z in (x, y) for part in (z.indptr.astype(np.int64), z.indices, z.data)]
             kernel(*stored, strength, i, j, *scratch, C)
 
 

@@ -46,7 +46,7 @@ class STVS(Separable):
             return 0.5 * z * z
         size = np.abs(z)
         logs: Floats = self.gamma**2 * np.arcsinh(size / (2 * self.gamma))
-        return 0.25 * size * (size + np.hypot(size, 2 * self.gamma)) + logs
+        return np.asarray(0.25 * size * (size + np.hypot(size, 2 * self.gamma)) + logs)
 
     def _slopes(self, z: Floats, features: Any) -> Floats:
         slopes: Floats = 0.5 * np.sign(z) * (np.abs(z) + np.hypot(z, 2 * self.gamma))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from occamap import model_file
 from occamap._memory import Budget, peak
 from occamap._validate import (
     Samples,
@@ -28,6 +31,7 @@ from occamap._validate import (
 from occamap._workers import Workers
 from occamap.costs import L1, Cost
 from occamap.errors import InputError, NotConvergedWarning
+from occamap.maps import saved
 from occamap.maps.progress import Progress
 from occamap.maps.side import Side, stack
 from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Status, cost_blocks, solve
@@ -208,12 +212,13 @@ class MongeMap(BaseEstimator):
 
     def transform(self, X: Any) -> Any:
         """T(x) = x + Δ(x) of each row, in the container of X."""
-        return self._apply(self._towards_checked(), self._check_new(X))
+        samples = self._check_new(X)
+        return self._apply(self._towards, samples)
 
     def inverse_transform(self, Y: Any) -> Any:
         """The map back, from the potential of the targets, of each row, in the container of Y."""
-        check_is_fitted(self, "g_")
-        return self._apply(self._back, self._check_new(Y, "Y"))
+        samples = self._check_new(Y, "Y")
+        return self._apply(self._back, samples)
 
     def potential(self, Z: Any, side: str = "source") -> Floats:
         """The entropic potential f_ε ("source") or g_ε ("target") of each row; at the fitted samples, f_ or g_."""
@@ -241,9 +246,8 @@ class MongeMap(BaseEstimator):
 
     def save(self, path: Any) -> None:
         """Write the fitted map to one file, atomically; `occamap.load` reads it. It holds the fitted samples."""
-        from occamap.model_file import save
-
-        save(self, path)
+        check_is_fitted(self, "g_")
+        saved.save(self, path)
 
     # -- details -----------------------------------------------------------------------------------------------
 
@@ -266,10 +270,6 @@ class MongeMap(BaseEstimator):
             samples, name, self.n_features_in_, getattr(self, "feature_names_in_", None), "the fitted samples"
         )
         return samples
-
-    def _towards_checked(self) -> Side:
-        check_is_fitted(self, "g_")
-        return self._towards
 
     def _displace(self, side: Side, samples: Samples, finish: Any) -> list[Any]:
         ties = TIES.index(check_choice(self.ties, "ties", TIES))
@@ -296,6 +296,14 @@ class MongeMap(BaseEstimator):
 
         self._displace(side, samples, add)
         return restore(out, samples)
+
+
+def load(path: str | os.PathLike[str]) -> MongeMap:
+    """Read a map written by `MongeMap.save`; it gives the same results to the bit.
+
+    Raises `ModelFileError` for a file that is truncated, altered, of a later version, or something else.
+    """
+    return model_file.read(path, partial(saved.build, MongeMap))
 
 
 def _add(x: sp.csr_array, moves: sp.csr_array) -> sp.csr_array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from occamap._memory import format_size
 Floats = NDArray[np.float64]
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How a solve ended."""
 
     CONVERGED = "converged"
