@@ -36,7 +36,7 @@ class Samples:
 
     def largest(self) -> float:
         """The largest magnitude."""
-        return float(np.max(np.abs(self.data), initial=0.0))
+        return _largest(self.data)
 
     def astype(self, dtype: Any) -> Samples:
         return self if self.dtype == dtype else replace(self, data=self.data.astype(dtype))
@@ -141,8 +141,13 @@ def _to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     return array.astype(np.float64)
 
 
+def _largest(values: NDArray[Any]) -> float:
+    """The largest magnitude (NaN if any entry is), without a copy."""
+    return float(np.maximum(np.max(values, initial=0.0), -np.min(values, initial=0.0)))
+
+
 def _check_finite(values: NDArray[Any], name: str) -> None:
-    largest = float(np.max(np.abs(values), initial=0.0))
+    largest = _largest(values)
     if not np.isfinite(largest):
         what = "NaN" if np.isnan(largest) else "infinity"
         count = int(np.sum(~np.isfinite(values)))

@@ -153,18 +153,30 @@ def stvs_displace(
 
 
 @kernel
-def gather(out, active, lanes, start, counts, indices, values):
-    """Append out[t, lane] ≠ 0 for the active t to each lane's list: indices and values are (LANES, width)."""
+def gather(out, active, lanes, start, counts, stored, lane_of, indices, values):
+    """Append the out[t, lane] ≠ 0 of the active features, feature by feature; returns how many are stored then."""
     for i in range(active.shape[0]):
         t = active[i]
         row = out[t]
         for lane in range(lanes):
             v = row[lane]
             if v != 0:
-                at = counts[lane]
-                indices[lane, at] = start + t
-                values[lane, at] = v
-                counts[lane] = at + 1
+                lane_of[stored] = lane
+                indices[stored] = start + t
+                values[stored] = v
+                counts[lane] += 1
+                stored += 1
+    return stored
+
+
+@kernel
+def by_lane(stored, lane_of, indices, values, at, out_indices, out_values):
+    """Sort what `gather` stored into rows, keeping the order of the features; at[lane] is where a row begins."""
+    for e in range(stored):
+        i = at[lane_of[e]]
+        out_indices[i] = indices[e]
+        out_values[i] = values[e]
+        at[lane_of[e]] = i + 1
 
 
 @kernel

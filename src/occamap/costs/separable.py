@@ -145,18 +145,21 @@ class LaneDisplacer:
         peak, total = p.max(axis=1).astype(np.float64), p.sum(axis=0, dtype=np.float64)
         scatter, active = Scatter(X, self.tiles), np.empty(self.tiles.width, np.int64)
         part, sums, moves = np.empty(4 * LANES, X.dtype), np.empty(4 * LANES), self.tiles.new(np.float64)
-        counts = np.zeros(n, np.int64)
-        indices, values = np.empty((n, d), np.int32), np.empty((n, d), X.dtype)  # touched only where filled
+        counts, stored = np.zeros(n, np.int64), 0
+        lane_of, indices, values = np.empty(0, np.uint8), np.empty(0, np.int32), np.empty(0, X.dtype)
         for start in self.tiles.starts:
             start, stop = self.tiles.span(start)
             scatter(start, stop)
             columns, scratch = self._columns(start, stop), (part, sums, active, moves)
             found = self._move(scatter, start, stop, columns, (p, peak, total), float(ties), relax, scratch)
-            displace.gather(moves, active[:found], n, start, counts, indices, values)
+            if stored + found * n > values.size:
+                room = max(2 * values.size, stored + found * n)
+                lane_of, indices, values = (_grown(v, room) for v in (lane_of, indices, values))
+            stored = displace.gather(moves, active[:found], n, start, counts, stored, lane_of, indices, values)
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        rows = [(indices[lane, : counts[lane]], values[lane, : counts[lane]]) for lane in range(n)]
-        stored = np.concatenate([row[1] for row in rows]), np.concatenate([row[0] for row in rows]), indptr
-        return sp.csr_array(stored, shape=(n, d))
+        rows = np.empty(stored, np.int32), np.empty(stored, X.dtype)
+        displace.by_lane(stored, lane_of, indices, values, indptr[:-1].copy(), *rows)
+        return sp.csr_array((rows[1], rows[0], indptr), shape=(n, d))
 
     def _columns(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Pointers, row numbers and values of the columns start:stop of Y."""
@@ -177,3 +180,9 @@ class LaneDisplacer:
     ) -> int:
         """Write the displacements of this tile to the last of `scratch`, and which features have any before it."""
         raise NotImplementedError
+
+
+def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
+    grown = np.empty(size, array.dtype)
+    grown[: array.size] = array
+    return grown

@@ -33,7 +33,7 @@ from occamap.costs import L1, Cost
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import saved
 from occamap.maps.progress import Progress
-from occamap.maps.side import Side, stack
+from occamap.maps.side import Side
 from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Status, cost_blocks, solve
 from occamap.sinkhorn.solution import describe
 
@@ -207,8 +207,7 @@ class MongeMap(BaseEstimator):
     def displacement(self, X: Any) -> sp.csr_array:
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else."""
         samples = self._check_new(X)
-        pieces = self._displace(self._towards, samples, lambda _, moves: moves)
-        return stack(pieces, samples.shape[1], samples.dtype)
+        return self._displace(self._towards, samples, lambda _, moves: moves)
 
     def transform(self, X: Any) -> Any:
         """T(x) = x + Δ(x) of each row, in the container of X."""
@@ -271,11 +270,12 @@ class MongeMap(BaseEstimator):
         )
         return samples
 
-    def _displace(self, side: Side, samples: Samples, finish: Any) -> list[Any]:
+    def _displace(self, side: Side, samples: Samples, finish: Any) -> sp.csr_array:
         ties = TIES.index(check_choice(self.ties, "ties", TIES))
         relax = check_number(self.relax, "relax", 0, 1)
         with Workers(self.n_jobs) as workers:
-            return list(side.displace(samples, finish, ties, relax, workers, Budget(self.max_memory)))
+            moved = side.displace(samples, finish, ties, relax, workers, Budget(self.max_memory))
+        return moved.astype(samples.dtype, copy=False)
 
     def _along_field(self, X: Any, step: float) -> Any:
         """x + step·∇f_ε(x) of each row, in the container of X."""
@@ -286,8 +286,8 @@ class MongeMap(BaseEstimator):
 
     def _apply(self, side: Side, samples: Samples) -> Any:
         if samples.is_sparse:
-            pieces = self._displace(side, samples, lambda span, moves: _add(samples.rows(*span).csr(), moves))
-            return restore(stack(pieces, samples.shape[1], samples.dtype), samples)
+            moved = self._displace(side, samples, lambda span, moves: _add(samples.rows(*span).csr(), moves))
+            return restore(moved, samples)
         out = samples.data.copy()
 
         def add(span: tuple[int, int], moves: sp.csr_array) -> None:

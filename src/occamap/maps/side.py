@@ -66,17 +66,21 @@ class Side:
         relax: float,
         workers: Workers,
         budget: Budget,
-    ) -> Iterator[sp.csr_array | None]:
-        """finish(rows, their displacements), block by block in the order of the rows."""
+    ) -> sp.csr_array:
+        """The rows finish(span, displacements of these rows), below each other; None stands for none."""
         X, displacer = self._prepare(X, budget, workers)
+        rows = _Rows(X.shape[0], X.dtype)
 
         def block(span: tuple[int, int]) -> sp.csr_array | None:
             moves = displacer.block(X.rows(*span), lambda C: self._gibbs(C)[0], ties, relax)
             return finish(span, moves)
 
-        for piece in workers.map(block, _spans(X)):
-            budget.require(0, f"moving {X.shape[0]} samples at once")
-            yield piece
+        for done, piece in enumerate(workers.map(block, _spans(X)), start=1):
+            if piece is not None:
+                rows.append(piece)
+                left = max(0, X.shape[0] - done * LANES) / (done * LANES)
+                budget.require(rows.bytes * left, f"moving {X.shape[0]} samples at once")
+        return rows.csr(X.shape[1])
 
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
         weights, potential = np.empty_like(C), np.empty(C.shape[0])
@@ -98,17 +102,34 @@ def _spans(X: Samples) -> Iterator[tuple[int, int]]:
         yield start, min(start + LANES, X.shape[0])
 
 
-def stack(pieces: list[sp.csr_array], d: int, dtype: Any) -> sp.csr_array:
-    """The pieces below each other; each is let go as it is copied, so that they are never held twice."""
-    stored = sum(piece.nnz for piece in pieces)
-    indices, data = np.empty(stored, np.int32), np.empty(stored, dtype)
-    counts = [np.zeros(1, np.int64)]
-    at = 0
-    pieces.reverse()
-    while pieces:
-        piece = pieces.pop()
-        indices[at : at + piece.nnz], data[at : at + piece.nnz] = piece.indices, piece.data
-        counts.append(np.diff(piece.indptr).astype(np.int64))
-        at += piece.nnz
-    indptr = np.cumsum(np.concatenate(counts))
-    return sp.csr_array((data, indices, indptr), shape=(indptr.size - 1, d))
+class _Rows:
+    """CSR rows put below each other, in arrays whose size the first of them foretell."""
+
+    def __init__(self, n: int, dtype: Any) -> None:
+        self.n, self.stored = n, 0
+        self.indices, self.data = np.empty(0, np.int32), np.empty(0, dtype)
+        self.counts: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+
+    @property
+    def bytes(self) -> int:
+        return self.stored * (self.indices.itemsize + self.data.itemsize)
+
+    def append(self, piece: sp.csr_array) -> None:
+        end = self.stored + piece.nnz
+        self.counts.append(np.diff(piece.indptr).astype(np.int64))
+        if end > self.data.size:
+            done = sum(count.size for count in self.counts) - 1
+            self._resize(int(1.1 * end * max(1.0, self.n / done)))
+        self.indices[self.stored : end], self.data[self.stored : end] = piece.indices, piece.data
+        self.stored = end
+
+    def csr(self, d: int) -> sp.csr_array:
+        indptr = np.cumsum(np.concatenate(self.counts))
+        stored = self.data[: self.stored], self.indices[: self.stored], indptr
+        return sp.csr_array(stored, shape=(indptr.size - 1, d))
+
+    def _resize(self, size: int) -> None:
+        """New arrays; pages that are never written to take no memory."""
+        indices, data = np.empty(size, np.int32), np.empty(size, self.data.dtype)
+        indices[: self.stored], data[: self.stored] = self.indices[: self.stored], self.data[: self.stored]
+        self.indices, self.data = indices, data
