@@ -61,7 +61,6 @@ class Budget:
 
     def __init__(self, max_memory: int | float | str | None) -> None:
         self.limit = None if max_memory is None else parse_size(max_memory)
-        self._before = resident()
 
     def left(self) -> float:
         """Bytes left for work; infinite without a limit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -86,7 +86,7 @@ class LanePairs:
     rows = LANES
 
     def __init__(self, cost: Separable, Y: Samples) -> None:
-        self.cost, self.Y = cost, Y
+        self.cost, self.Y, self._wide = cost, Y, cast("LanePairs | None", None)
         self.tiles = Tiles(Y.shape[1], Y.dtype)
         if Y.is_sparse:
             self.pointers = np.empty((len(self.tiles.starts) + 1, Y.shape[0]), np.int64)
@@ -107,10 +107,17 @@ class LanePairs:
         raise NotImplementedError
 
     def _recompute(self, kernel: Any, strength: Any, X: Samples, C: Floats, scale: Floats) -> None:
-        """Term by term the pairs so close, next to their `scale`, that a difference of sums loses their digits."""
-        close = 0.05 if X.dtype == np.float32 else 1e-3
+        """Again the pairs so close, next to their `scale`, that a difference of sums loses their digits.
+
+        Term by term, or all of them in float64 where they are many.
+        """
+        close = 0.2 if X.dtype == np.float32 else 0.01
         j, i = np.nonzero(C[:, : X.shape[0]] < close * scale)
-        if j.size:
+        if X.dtype == np.float32 and j.size > 0.05 * scale.size:
+            if self._wide is None:
+                self._wide = type(self)(self.cost, self.Y.astype(np.float64))
+            C[:] = self._wide._sums(X.astype(np.float64))
+        elif j.size:
             x, y = X.csr(), self.Y.csr()
             longest = int(np.diff(x.indptr).max() + np.diff(y.indptr).max())
             scratch = np.empty(longest, np.int32), np.empty(longest)

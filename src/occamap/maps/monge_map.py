@@ -275,7 +275,7 @@ class MongeMap(BaseEstimator):
         relax = check_number(self.relax, "relax", 0, 1)
         with Workers(self.n_jobs) as workers:
             moved = side.displace(samples, finish, ties, relax, workers, Budget(self.max_memory))
-        return moved.astype(samples.dtype, copy=False)
+        return sp.csr_array(moved.astype(samples.dtype, copy=False))
 
     def _along_field(self, X: Any, step: float) -> Any:
         """x + step·∇f_ε(x) of each row, in the container of X."""
