@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -17,6 +18,7 @@ from occamap.costs.generic import Displacer, GenericDisplacer, GenericPairs, Pai
 from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
+Tick = Callable[[float], None] | None
 Rows = ArrayLike | sp.sparray | sp.spmatrix
 
 
@@ -127,8 +129,8 @@ class Cost(ABC):
     def _fits_float32(self, largest: float) -> bool:
         return 1e-9 < largest < 1e9
 
-    def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers) -> None:
-        """out[i, j] = h(x_i − y_j), a block of rows a task."""
+    def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers, tick: Tick = None) -> None:
+        """out[i, j] = h(x_i − y_j), a block of rows a task; tick(share done) after each."""
         dtype = self._work_dtype(X, Y)
         pairs, X = self._pairs(Y.astype(dtype)), X.astype(dtype)
 
@@ -136,8 +138,9 @@ class Cost(ABC):
             stop = min(start + pairs.rows, X.shape[0])
             out[start:stop] = pairs.block(X.rows(start, stop))
 
-        for _ in workers.map(work, range(0, X.shape[0], pairs.rows)):
-            pass
+        for done, _ in enumerate(workers.map(work, range(0, X.shape[0], pairs.rows)), start=1):
+            if tick is not None:
+                tick(min(1.0, done * pairs.rows / X.shape[0]))
 
     def _kink_sum(self, off: sp.csr_array, y: Samples) -> Floats:
         kink = np.broadcast_to(self._kink(y), off.shape) if off.nnz else np.zeros(off.shape)

@@ -12,6 +12,7 @@ from occamap._kernels import displace, l1
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number
 from occamap._workers import Workers
+from occamap.costs.base import Tick
 from occamap.costs.generic import Displacer, Floats, Pairs
 from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable
 from occamap.errors import InputError
@@ -124,9 +125,9 @@ class L1(_Elastic):
     def _frozen(self, d: int) -> NDArray[np.bool_]:
         return np.zeros(d, bool) if self.weights is None else np.isinf(np.asarray(self.weights))
 
-    def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers) -> None:
+    def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers, tick: Tick = None) -> None:
         frozen = self._frozen(X.shape[1])
-        super()._fill(X.without(frozen), Y.without(frozen), out, workers)
+        super()._fill(X.without(frozen), Y.without(frozen), out, workers, tick)
         if frozen.any():
             differ = np.empty_like(out)
             SqL2()._fill(X.without(~frozen), Y.without(~frozen), differ, workers)

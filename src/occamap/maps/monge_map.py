@@ -69,7 +69,7 @@ class MongeMap(BaseEstimator):
     n_jobs
         Threads; all cores if None. The result does not depend on it.
     verbose
-        Show the progress of the solver on stderr.
+        Show progress on stderr: costs, iterations, samples moved.
     warm_start
         Start from the potentials of the previous fit, if there are as many targets.
 
@@ -132,10 +132,10 @@ class MongeMap(BaseEstimator):
         cost._check_features(source.shape[1])
         masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
         budget = Budget(self.max_memory)
-        with Workers(self.n_jobs) as workers, Progress(self.verbose, self.tol) as progress:
+        with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             frozen = cost._frozen(source.shape[1])
-            costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers)
-            solution = self._solve(costs, *masses, rule, workers, progress)
+            costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers, progress.costs)
+            solution = self._solve(costs, *masses, rule, workers, progress.iteration)
         self._keep(cost, source, target, *masses, solution)
         self.report_ = Report(
             status=solution.status,
@@ -273,8 +273,9 @@ class MongeMap(BaseEstimator):
     def _displace(self, side: Side, samples: Samples, finish: Any) -> sp.csr_array:
         ties = TIES.index(check_choice(self.ties, "ties", TIES))
         relax = check_number(self.relax, "relax", 0, 1)
-        with Workers(self.n_jobs) as workers:
-            moved = side.displace(samples, finish, ties, relax, workers, Budget(self.max_memory))
+        with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
+            budget = Budget(self.max_memory)
+            moved = side.displace(samples, finish, ties, relax, workers, budget, progress.moves)
         return sp.csr_array(moved.astype(samples.dtype, copy=False))
 
     def _along_field(self, X: Any, step: float) -> Any:

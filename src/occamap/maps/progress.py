@@ -1,4 +1,4 @@
-"""A line of progress on stderr, for solves that take longer than a moment."""
+"""A line of progress on stderr, for those who ask for it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from types import TracebackType
 
 
 class Progress:
-    """Called with the iteration and its error; writes at most a few times a second, and only if asked to."""
+    """Writes at most a few times a second, on one line of a terminal, on lines of their own elsewhere."""
 
-    def __init__(self, show: bool, tol: float) -> None:
-        self.show, self.tol = show, tol
+    def __init__(self, show: bool) -> None:
+        self.show = show
         self._next = 0.0
         self._shown = False
 
@@ -21,15 +21,26 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._shown and sys.stderr.isatty():
             sys.stderr.write("\n")
 
-    def __call__(self, iteration: int, error: float) -> None:
+    def costs(self, share: float) -> None:
+        """How much of the cost matrix is there."""
+        self._write(f"costs {share:.0%}")
+
+    def moves(self, share: float) -> None:
+        """How many of the samples have moved."""
+        self._write(f"moved {share:.0%}")
+
+    def iteration(self, number: int, error: float) -> None:
+        """How far the solver is."""
+        self._write(f"iteration {number}, marginal error {error:.2e}")
+
+    def _write(self, text: str) -> None:
         now = time.monotonic()
         if not self.show or now < self._next:
             return
-        self._next, self._shown = now + 0.2, True
         live = sys.stderr.isatty()
-        sys.stderr.write(f"{chr(13) if live else ''}occamap: iteration {iteration}, marginal error {error:.2e} ")
-        sys.stderr.write(f"(goal {self.tol:.0e})" + ("" if live else "\n"))
+        self._next, self._shown = now + (0.2 if live else 2.0), True
+        sys.stderr.write(f"\roccamap: {text:<50}" if live else f"occamap: {text}\n")
         sys.stderr.flush()

@@ -14,7 +14,7 @@ from occamap._kernels.jit import LANES
 from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
-from occamap.costs.base import Cost
+from occamap.costs.base import Cost, Tick
 from occamap.costs.generic import Displacer, GenericPairs
 from occamap.sinkhorn.solve import log_weights
 
@@ -66,6 +66,7 @@ class Side:
         relax: float,
         workers: Workers,
         budget: Budget,
+        tick: Tick = None,
     ) -> sp.csr_array:
         """The rows finish(span, displacements of these rows), below each other; None stands for none."""
         X, displacer = self._prepare(X, budget, workers)
@@ -76,6 +77,8 @@ class Side:
             return finish(span, moves)
 
         for done, piece in enumerate(workers.map(block, _spans(X)), start=1):
+            if tick is not None:
+                tick(min(1.0, done * LANES / X.shape[0]))
             if piece is not None:
                 rows.append(piece)
                 left = max(0, X.shape[0] - done * LANES) / (done * LANES)

@@ -12,7 +12,7 @@ from occamap._kernels.jit import LANES
 from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
-from occamap.costs.base import Cost
+from occamap.costs.base import Cost, Tick
 from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -77,7 +77,9 @@ def check_finite(C: Floats) -> None:
         raise InputError("the costs must be finite, and some overflow: rescale X and Y, or gamma, to smaller numbers")
 
 
-def cost_blocks(cost: Cost, X: Samples, Y: Samples, budget: Budget, workers: Workers) -> CostBlocks:
+def cost_blocks(
+    cost: Cost, X: Samples, Y: Samples, budget: Budget, workers: Workers, tick: Tick = None
+) -> CostBlocks:
     """The matrix in memory where the budget has room for it, else computed again a block at a time."""
     n, m = X.shape[0], Y.shape[0]
     stored, scratch = 8 * n * m, working_bytes(X.shape[1], m, workers.count)
@@ -85,7 +87,7 @@ def cost_blocks(cost: Cost, X: Samples, Y: Samples, budget: Budget, workers: Wor
     if stored + scratch > budget.left():
         return RecomputedCost(cost, X, Y)
     C = np.empty((n, m))
-    cost._fill(X, Y, C, workers)
+    cost._fill(X, Y, C, workers, tick)
     check_finite(C)
     return StoredCost(C)
 
