@@ -34,7 +34,7 @@ def threshold(z, k):
         for i in range(z.shape[0]):
             tail += z[i] if z[i] <= T else 0.0
             above += 1 if z[i] > T else 0
-        if above == top or above >= k:
+        if above <= top or above >= k:
             break
         top = above
         T = tail / (k - above)
@@ -187,9 +187,12 @@ def prox_norm(indptr, data, k, gamma, scratch, out):
             continue
         low = 0.0
         high = 1.0
-        while _radius(w, k, high, scratch, z) < gamma:
+        while _radius(w, k, high, scratch, z) < gamma and high < 1e18:
             low = high
             high *= 4
+        if high >= 1e18:  # w is on the ball to the last digit, and the prox is 0 to the last digit
+            z[:] = 0
+            continue
         for _ in range(200):
             s = 0.5 * (low + high)
             if s <= low or s >= high:
