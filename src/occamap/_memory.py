@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -29,12 +30,12 @@ def parse_size(size: int | float | str) -> int:
 
 
 def format_size(size: float) -> str:
-    """A size for people.
+    """A size for people, rounded up.
 
-    >>> format_size(123_456_789), format_size(2.5e9)
-    ('123 MB', '2.5 GB')
+    >>> format_size(123_456_789), format_size(25e9)
+    ('124 MB', '25 GB')
     """
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    return f"{math.ceil(size / 1e9)} GB" if size > 2e10 else f"{math.ceil(size / 1e6)} MB"
 
 
 def resident() -> int:
@@ -48,6 +49,11 @@ def resident() -> int:
 
 def peak() -> int:
     """Bytes of memory that this process held at its largest; 0 where the system does not say."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        pass
     try:
         import resource
     except ImportError:

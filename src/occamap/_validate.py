@@ -77,17 +77,12 @@ class Samples:
 
 
 def check_samples(raw: Any, name: str) -> Samples:
-    """Dense arrays, SciPy sparse matrices and data frames (anything with `columns` and `to_numpy`) → Samples."""
+    """Dense arrays, SciPy sparse matrices and data frames → Samples."""
     names = None
     values = raw
-    if hasattr(raw, "columns") and hasattr(raw, "to_numpy"):
+    if _is_frame(raw):
         names = np.asarray(raw.columns, dtype=object)
-        values = raw.to_numpy()
-        if values.dtype == object:
-            bad = [c for c in raw.columns if np.asarray(raw[c]).dtype.kind not in "fiub"]
-            if bad:
-                raise InputError(f"{name} must have numeric columns only; column {bad[0]!r} is not")
-            values = values.astype(np.float64)
+        values = _frame_values(raw, name)
     if sp.issparse(values):
         return _check_sparse(values, name, raw)
     try:
@@ -103,14 +98,32 @@ def check_samples(raw: Any, name: str) -> Samples:
     return Samples(array.shape, array, names=names, template=raw)
 
 
+def _is_frame(raw: Any) -> bool:
+    """Whether raw is a pandas data frame, or close enough to one; pandas is not imported."""
+    return all(hasattr(raw, part) for part in ("columns", "index", "to_numpy"))
+
+
+def _frame_values(frame: Any, name: str) -> NDArray[Any]:
+    values: NDArray[Any] = frame.to_numpy()
+    if values.dtype != object:
+        return values
+    for column in frame.columns:  # mixed types, or types that may hold "missing"
+        if getattr(frame[column].dtype, "kind", "O") not in "fiub":
+            raise InputError(f"{name} must have numeric columns only; column {column!r} is {frame[column].dtype}")
+    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
 def _check_sparse(matrix: Any, name: str, raw: Any) -> Samples:
     if matrix.ndim != 2:
         raise InputError(f"{name} must have two dimensions (samples × features); got shape {matrix.shape}")
     _check_shape(matrix.shape, name)
     _to_float(matrix.data[:0] if hasattr(matrix, "data") and matrix.format != "lil" else np.empty(0), name)
-    csr = matrix.tocsr()
     try:
-        csr.check_format(full_check=True)
+        if matrix.format == "coo":
+            matrix = type(matrix)((matrix.data, (matrix.row, matrix.col)), shape=matrix.shape)  # checks itself
+        elif hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)  # before any conversion: it would follow wrong indices
+        csr = matrix.tocsr()
     except ValueError as error:
         raise InputError(f"{name} must be a valid sparse matrix; SciPy says: {error}") from error
     if not csr.has_canonical_format:
@@ -128,6 +141,8 @@ def _check_shape(shape: tuple[int, ...], name: str) -> None:
         raise InputError(f"{name} must hold at least one sample; got shape {shape}")
     if shape[1] == 0:
         raise InputError(f"{name} must have at least one feature; got shape {shape}")
+    if shape[1] > np.iinfo(np.int32).max:
+        raise InputError(f"{name} must have at most {np.iinfo(np.int32).max} features; got shape {shape}")
 
 
 def _to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
@@ -176,7 +191,7 @@ def check_same_features(samples: Samples, name: str, n_features: int, names: NDA
 def restore(values: NDArray[Any] | sp.csr_array, like: Samples) -> Any:
     """`values` (n, d) in the container, and the float type, that `like` came in."""
     raw = like.template
-    if hasattr(raw, "columns") and hasattr(raw, "to_numpy"):
+    if _is_frame(raw):
         dense = values.toarray() if sp.issparse(values) else values
         return type(raw)(dense.astype(like.dtype, copy=False), index=raw.index, columns=raw.columns)
     if sp.issparse(raw):
@@ -193,10 +208,7 @@ def check_weights(raw: Any, n: int, name: str) -> NDArray[np.float64]:
     """Non-negative weights, one a sample, scaled to sum to one; uniform where none are given."""
     if raw is None:
         return np.full(n, 1.0 / n)
-    try:
-        weights = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be {n} real numbers; got {type(raw).__name__}") from error
+    weights = check_reals(raw, name)
     if weights.shape != (n,):
         raise InputError(f"{name} must be one weight a sample, shape ({n},); got shape {weights.shape}")
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
@@ -206,6 +218,15 @@ def check_weights(raw: Any, n: int, name: str) -> NDArray[np.float64]:
     if not 0 < total < math.inf:
         raise InputError(f"{name} must have a positive, finite sum; got {total:g}")
     return weights / total
+
+
+def check_reals(raw: Any, name: str) -> NDArray[np.float64]:
+    """Real numbers as float64, in an array of their own."""
+    try:
+        array = np.asarray(raw)
+    except ValueError as error:
+        raise InputError(f"{name} must be a plain array of numbers; got rows of different lengths") from error
+    return np.array(_to_float(array, name), dtype=np.float64)
 
 
 def check_number(

@@ -96,8 +96,10 @@ def _descend(model: MongeMap, cost: Cost, state: Any, step: float, geometry: str
     if geometry == "euclidean":
         return model._along_field(state, -step)
     before, after = check_samples(state, "X"), check_samples(model.transform(state), "X")
-    mixed = (1 - step) * _slopes(cost, before) + step * _slopes(cost, after)
-    return restore(cost.prox(mixed), before)
+    frozen = cost._frozen(before.shape[1])
+    mixed = (1 - step) * _slopes(cost, before.without(frozen)) + step * _slopes(cost, after.without(frozen))
+    kept = before.without(~frozen)
+    return restore(cost.prox(mixed) + (kept.csr() if kept.is_sparse else kept.data), before)
 
 
 def _slopes(cost: Cost, rows: Samples) -> Any:

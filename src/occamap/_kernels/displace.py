@@ -127,6 +127,9 @@ def stvs_displace(
                 y = values[e]
                 p = weights[rows[e]]
                 none = y - y
+                e += 1
+                if y == none:  # a stored 0 is as good as none
+                    continue
                 for lane in range(LANES):
                     z = x[lane] - y
                     twice = p[lane] * (abs(z) + np.sqrt(z * z + kink))
@@ -134,7 +137,6 @@ def stvs_displace(
                     part[LANES + lane] += p[lane]
                     part[2 * LANES + lane] += twice if z > none else (-twice if z < none else none)
                     part[3 * LANES + lane] += p[lane] if z == none else none
-                e += 1
             _add(part, sums)
         move = out[t]
         for lane in range(LANES):

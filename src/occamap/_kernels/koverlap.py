@@ -154,8 +154,8 @@ def prox_squared_row(w, k, gamma, scratch, out):
         return 0.0
     alpha = level(scratch[: w.shape[0]], k, gamma)
     for i in range(w.shape[0]):
-        theta = min(max(alpha * scratch[i] - gamma, 0.0), 1.0)
-        out[i] = theta / (theta + gamma) * w[i] if theta > 0 else 0.0
+        theta = min(alpha * scratch[i] - gamma, 1.0)
+        out[i] = theta / (theta + gamma) * w[i] if theta > 1e-14 * gamma else 0.0  # less is a rounding error
     return alpha
 
 
@@ -242,12 +242,15 @@ def field(tile, start, stop, colptr, rows, values, p, slopes, T, levels, below, 
                 )
         for lane in range(out.shape[0]):
             size = abs(x[lane])
+            at = np.searchsorted(levels[lane], size, side="right")
+            full = size * below[lane, at] + above[lane, at]
             if size > 0:
-                at = np.searchsorted(levels[lane], size, side="right")
-                push[lane] += (size * below[lane, at] + above[lane, at]) * (1.0 if x[lane] > 0 else -1.0)
+                push[lane] += full * (1.0 if x[lane] > 0 else -1.0)
             else:
                 slack[lane] += above[lane, 0]
             w = x[lane] - centre[lane] + push[lane]
+            if abs(w) < 1e-14 * (size + abs(centre[lane]) + full):
+                w = 0.0  # nothing but the rounding error of what cancelled
             if ties == 1:
                 w = max(0.0, abs(w) - max(0.0, slack[lane])) * (1.0 if w > 0 else -1.0)
             out[lane, t] = w

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from occamap._kernels import displace, l1
 from occamap._kernels.jit import LANES
-from occamap._validate import Samples, check_number
+from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.generic import Displacer, Floats, Pairs
@@ -42,7 +42,7 @@ class _Elastic(Separable):
         return np.where(sign == 0, 0.0, slopes)
 
     def _shrink(self, w: Floats, features: Any) -> Floats:
-        return np.asarray(np.sign(w) * np.maximum(np.abs(w) - self._strength(features), 0.0))
+        return np.asarray(np.sign(w) * np.maximum(np.abs(w) - self._strength(features), 0.0) + 0.0)
 
     def _kink(self, z: Samples) -> Floats:
         return self._strengths(z.shape[1])
@@ -98,10 +98,7 @@ class L1(_Elastic):
         object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
         if self.weights is None:
             return
-        try:
-            weights = np.array(self.weights, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"weights must be real numbers; got {self.weights!r}") from error
+        weights = check_reals(self.weights, "weights")
         if weights.ndim != 1 or weights.size == 0 or not np.all(weights >= 0):
             bad = weights.shape if weights.ndim != 1 or weights.size == 0 else weights[~(weights >= 0)][0]
             raise InputError(f"weights must be one number ≥ 0 (or infinity) a feature; got {bad}")

@@ -28,7 +28,7 @@ from occamap._validate import (
     check_weights,
     restore,
 )
-from occamap._workers import Workers
+from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import saved
@@ -87,7 +87,7 @@ class MongeMap(BaseEstimator):
     >>> Y = np.random.default_rng(1).normal(size=(60, 5)) + [3, 0, 0, 0, 0]
     >>> m = oc.MongeMap(oc.L1(2.0)).fit(X, Y)
     >>> (m.displacement(X) != 0).mean(axis=0).round(1).tolist()  # the share of samples that each feature moves in
-    [1.0, 0.1, 0.1, 0.1, 0.1]
+    [1.0, 0.3, 0.4, 0.1, 0.4]
     """
 
     def __init__(
@@ -139,12 +139,13 @@ class MongeMap(BaseEstimator):
         self._keep(cost, source, target, *masses, solution)
         self.report_ = Report(
             status=solution.status,
-            message=describe(solution.status, solution.errors, self.tol, self.max_iter),
+            message=describe(solution.status, solution.error, self.tol, self.max_iter),
             epsilon=solution.epsilon,
             epsilon_rule=str(rule),
             effective_targets=solution.effective_targets,
             n_targets=target.shape[0],
             n_iter=len(solution.errors),
+            error=solution.error,
             errors=solution.errors,
             tol=float(self.tol),
             seconds=time.perf_counter() - begun,
@@ -171,7 +172,7 @@ class MongeMap(BaseEstimator):
                 a,
                 b,
                 epsilons,
-                reach=self.reach,
+                reach=self._reach(),
                 tol=tol,
                 max_iter=self.max_iter,
                 start=start,
@@ -225,7 +226,8 @@ class MongeMap(BaseEstimator):
         samples = self._check_new(Z, "Z")
         with Workers(self.n_jobs) as workers:
             chosen = self._towards if side == "source" else self._back
-            damping = 1.0 if self.reach is None else self.reach / (self.reach + self.epsilon_)
+            reach = self._reach()
+            damping = 1.0 if reach is None else reach / (reach + self.epsilon_)
             return damping * chosen.potential(samples, workers, Budget(self.max_memory))
 
     def weights(self, X: Any) -> Floats:
@@ -239,8 +241,8 @@ class MongeMap(BaseEstimator):
         check_is_fitted(self, "g_")
         with Workers(self.n_jobs) as workers:
             plan = self._towards.weights(self._source, workers, Budget(self.max_memory))
-        mass = self.a_ if self.reach is None else self.a_ * np.exp(-self.f_ / self.reach)
-        plan *= mass[:, None]
+        reach = self._reach()
+        plan *= (self.a_ if reach is None else self.a_ * np.exp(-self.f_ / reach))[:, None]
         return plan
 
     def save(self, path: Any) -> None:
@@ -258,9 +260,16 @@ class MongeMap(BaseEstimator):
         check_number(self.relax, "relax", 0, 1)
         check_number(self.tol, "tol", 0, open_low=True)
         check_count(self.max_iter, "max_iter")
-        if self.reach is not None:
-            check_number(self.reach, "reach", 0, open_low=True)
+        self._reach()
+        count_jobs(self.n_jobs)
+        Budget(self.max_memory)
+        for name in ("verbose", "warm_start"):
+            if not isinstance(getattr(self, name), bool | np.bool_ | int):
+                raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
         return cost, EpsilonRule(self.epsilon, self.epsilon_scale)
+
+    def _reach(self) -> float | None:
+        return None if self.reach is None else check_number(self.reach, "reach", 0, open_low=True)
 
     def _check_new(self, raw: Any, name: str = "X") -> Samples:
         check_is_fitted(self, "g_")

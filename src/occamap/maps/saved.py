@@ -30,11 +30,17 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
         "cost_given": model.cost is not None,
         "epsilon": model.epsilon_,
         "report": model.report_.to_dict(),
-        "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])] or None,
+        "feature_names": [_name(name) for name in getattr(model, "feature_names_in_", [])] or None,
         "source": _describe_samples("source", model._source, arrays),
         "target": _describe_samples("target", model._target, arrays),
     }
     model_file.write(path, _plain(meta), arrays)
+
+
+def _name(name: Any) -> str | int | float:
+    """A feature name that JSON can hold."""
+    name = _plain(name)
+    return name if isinstance(name, str | int | float) else str(name)
 
 
 def _plain(value: Any) -> Any:
@@ -89,7 +95,7 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
         raise ModelFileError("its parts do not fit together")
     cost._check_features(source.shape[1])
     report = Report.from_dict(meta["report"])
-    solution = Solution(f, g, epsilon, report.status, report.errors, report.effective_targets)
+    solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
     model._keep(cost, source, target, a, b, solution)
     model.report_ = report
     model._set_outcome()

@@ -36,7 +36,7 @@ class EpsilonRule:
 
     def __post_init__(self) -> None:
         check_choice(self.scale, "epsilon_scale", SCALES)
-        check_number(self.value, "epsilon", 0, open_low=True)
+        object.__setattr__(self, "value", check_number(self.value, "epsilon", 0, open_low=True))
 
     def __str__(self) -> str:
         if self.scale == "absolute":
@@ -51,7 +51,7 @@ class EpsilonRule:
         if self.scale == "perplexity":
             return _by_targets(self.value, mean, b, solve_at)
         statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, costs, a, b, workers)
-        if statistic == 0 and self.scale != "absolute":
+        if self.scale != "absolute" and statistic <= 1e-12 * mean:
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
         epsilon = self.value * statistic
         if not 0 < epsilon < math.inf:
@@ -86,15 +86,18 @@ def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats,
     top = max(workers.map(largest, costs.spans()))
     if scale == "max":
         return top
-    low, high = 0.0, top  # the median: where half the mass of a ⊗ b has a cost at or below it
-    while True:
-        middle = 0.5 * (low + high)
-        if not low < middle < high or high - low < 1e-12 * top:
-            return high
-        if total(lambda C, at=middle: (at >= C).astype(np.float64)) >= 0.5:  # type: ignore[misc]
-            high = middle
-        else:
-            low = middle
+
+    def smallest(mass: float) -> float:
+        """The smallest cost at or below which there is this much of the mass of a ⊗ b."""
+        low, high = 0.0, top
+        while True:
+            middle = 0.5 * (low + high)
+            if not low < middle < high or high - low < 1e-12 * top:
+                return high
+            below = total(lambda C: (middle >= C).astype(np.float64))  # noqa: B023
+            low, high = (low, middle) if below >= mass else (middle, high)
+
+    return 0.5 * (smallest(0.5 - 1e-9) + smallest(0.5 + 1e-9))
 
 
 def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tuple[list[float], Floats | None]:

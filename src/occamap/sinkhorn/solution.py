@@ -33,6 +33,7 @@ class Report:
     effective_targets: float
     n_targets: int
     n_iter: int
+    error: float
     errors: tuple[float, ...]
     tol: float
     seconds: float
@@ -64,13 +65,13 @@ class Solution:
     g: Floats
     epsilon: float
     status: Status
+    error: float
     errors: tuple[float, ...]
     effective_targets: float
 
 
-def describe(status: Status, errors: tuple[float, ...], tol: float, max_iter: int) -> str:
+def describe(status: Status, reached: float, tol: float, max_iter: int) -> str:
     """One sentence: how it ended and, where that is not well, what to do."""
-    reached = errors[-1] if errors else float("nan")
     if status is Status.CONVERGED:
         return f"Converged: the marginal error is {reached:.2g}, at or below tol={tol:g}."
     if status is Status.STALLED:

@@ -41,25 +41,27 @@ def solve(
     sweep = _Sweep(costs, a, b, reach, workers)
     g = np.zeros(b.size) if start is None else np.array(start, dtype=np.float64)
     errors: list[float] = []
-    status = Status.MAX_ITER
+    status, chosen = Status.MAX_ITER, g
     for step, epsilon in enumerate(epsilons):
         last = step == len(epsilons) - 1
         goal = tol if last else max(tol, COARSE)
-        anderson, safe, best, stale = Anderson(b), g, np.inf, 0
+        anderson, safe, best, least, stale = Anderson(b), g, np.inf, np.inf, 0
+        chosen = g
         sweep.start(epsilon)
         while len(errors) < max_iter:
             error, image = sweep(g)
             errors.append(error)
             if progress is not None:
                 progress(len(errors), error)
+            stale += 1
+            if error < least:
+                least, chosen, stale = error, g, 0
             if error <= goal:
                 status = Status.CONVERGED if last else status
                 break
             if error < best:
-                best, safe, stale = error, image, 0
-            else:
-                stale += 1
-            if stale > 400 and best < 1e-8:
+                best, safe = error, image
+            if stale > 400 and least < 1e-8:
                 status = Status.STALLED
                 break
             if not accelerate:
@@ -68,10 +70,10 @@ def solve(
                 anderson.clear()
                 g, best = safe, np.inf
             else:
-                g = anderson.step(g, image)
-    f, g = sweep.finish(g)
-    targets = sweep.effective_targets(g)
-    return Solution(f, g, epsilons[-1], status, tuple(errors), targets)
+                g = epsilon * anderson.step(g / epsilon, image / epsilon)
+        g = chosen
+    f, g, error = sweep.finish(chosen)
+    return Solution(f, g, epsilons[-1], status, error, tuple(errors), sweep.effective_targets(g))
 
 
 class _Sweep:
@@ -138,9 +140,12 @@ class _Sweep:
             softmin.column_softmin(C, self.f[rows], self.log_a[rows], self.epsilon, columns, top, total)
         return -self.epsilon * (top + np.log(total))
 
-    def finish(self, g: Floats) -> tuple[Floats, Floats]:
-        """(f, g) with f the soft minimum of g, g extended to targets without mass, and ⟨a, f⟩ = ⟨b, g⟩ if balanced."""
-        self(g)
+    def finish(self, g: Floats) -> tuple[Floats, Floats, float]:
+        """f, the soft minimum of g; g, extended to targets without mass; their marginal error.
+
+        Balanced potentials are shifted so that ⟨a, f⟩ = ⟨b, g⟩.
+        """
+        error, _ = self(g)
         empty = np.flatnonzero(self.b == 0)
         if empty.size:
             g = g.copy()
@@ -149,7 +154,7 @@ class _Sweep:
         if self.reach is None:
             half = 0.5 * float(self.a @ f - self.b @ g)
             f, g = f - half, g + half
-        return f, g
+        return f, g, error
 
     def effective_targets(self, g: Floats) -> float:
         """Σ_i a_i exp(entropy of the Gibbs weights of x_i)."""
