@@ -9,10 +9,11 @@ from occamap._kernels.rows import sparse_difference
 
 
 @kernel
-def l1_overlap_csr(tile, start, begins, ends, indices, values, g, part, out):
+def l1_overlap_csr(tile, start, begins, ends, indices, values, g, signed, part, out):
     """out[j, lane] += Σ_{t stored in y_j} h(x_t) + h(y_t) − h(x_t − y_t), over one tile of features.
 
-    The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y) minus the sum is the cost.
+    The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y) minus the sum is the cost. `signed` is
+    None where nothing is negative, so that min(x, y) will do for the clip; the branch is settled at compilation.
     """
     for j in range(begins.shape[0]):
         e = begins[j]
@@ -23,35 +24,33 @@ def l1_overlap_csr(tile, start, begins, ends, indices, values, g, part, out):
             for lane in range(LANES):
                 part[lane] = 0
             while e + 1 < flush:
-                t0 = indices[e]
-                t1 = indices[e + 1]
-                x0 = tile[t0 - start]
-                x1 = tile[t1 - start]
-                y0 = values[e]
-                y1 = values[e + 1]
-                low0 = min(y0, y0 - y0)
-                low1 = min(y1, y1 - y1)
-                high0 = max(y0, y0 - y0)
-                high1 = max(y1, y1 - y1)
-                g0 = g[t0] + g[t0] if y0 > 0 else -(g[t0] + g[t0])
-                g1 = g[t1] + g[t1] if y1 > 0 else -(g[t1] + g[t1])
+                x0, low0, y0, high0, g0 = _entry(tile, start, indices[e], values[e], g)
+                x1, low1, y1, high1, g1 = _entry(tile, start, indices[e + 1], values[e + 1], g)
                 for lane in range(LANES):
-                    part[lane] += (g0 * min(max(x0[lane], low0), high0) + x0[lane] * y0) + (
-                        g1 * min(max(x1[lane], low1), high1) + x1[lane] * y1
-                    )
+                    if signed is None:
+                        part[lane] += (g0 * min(x0[lane], y0) + x0[lane] * y0) + (
+                            g1 * min(x1[lane], y1) + x1[lane] * y1
+                        )
+                    else:
+                        part[lane] += (g0 * min(max(x0[lane], low0), high0) + x0[lane] * y0) + (
+                            g1 * min(max(x1[lane], low1), high1) + x1[lane] * y1
+                        )
                 e += 2
             if e < flush:
-                t0 = indices[e]
-                x0 = tile[t0 - start]
-                y0 = values[e]
-                low0 = min(y0, y0 - y0)
-                high0 = max(y0, y0 - y0)
-                g0 = g[t0] + g[t0] if y0 > 0 else -(g[t0] + g[t0])
+                x0, low0, y0, high0, g0 = _entry(tile, start, indices[e], values[e], g)
                 for lane in range(LANES):
                     part[lane] += g0 * min(max(x0[lane], low0), high0) + x0[lane] * y0
                 e += 1
             for lane in range(LANES):
                 row[lane] += np.float64(part[lane])
+
+
+@kernel
+def _entry(tile, start, t, y, g):
+    """The lanes of feature t, y between the ends of the interval from 0 to it, and 2g with its sign."""
+    none = y - y
+    twice = g[t] + g[t]
+    return tile[t - start], min(y, none), y, max(y, none), twice if y > none else -twice
 
 
 @kernel

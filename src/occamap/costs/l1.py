@@ -14,7 +14,7 @@ from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.generic import Displacer, Floats, Pairs
-from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable
+from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable, aligned
 from occamap.errors import InputError
 
 
@@ -141,16 +141,18 @@ class _ElasticPairs(LanePairs):
         strengths = cost._strengths(Y.shape[1])
         self.strengths = np.where(np.isinf(strengths), 0.0, strengths)  # frozen features are the same on both sides
         self.g = self.strengths.astype(Y.dtype)
+        self.positive = np.min(Y.data, initial=0.0) >= 0
 
     def _sums(self, X: Samples) -> Floats:
-        scatter, part = Scatter(X, self.tiles), np.empty(LANES, X.dtype)
-        out = np.zeros((self.Y.shape[0], LANES))
+        scatter, part = Scatter(X, self.tiles), aligned(LANES, X.dtype)
+        out = aligned((self.Y.shape[0], LANES), np.float64, fill=0)
+        signed = None if self.positive and np.min(X.data, initial=0.0) >= 0 else True
         for i, start in enumerate(self.tiles.starts):
             start, stop = self.tiles.span(start)
             tile = scatter(start, stop)
             if self.Y.is_sparse:
                 stored = self.pointers[i], self.pointers[i + 1], self.Y.indices, self.Y.data
-                l1.l1_overlap_csr(tile, start, *stored, self.g, part, out)
+                l1.l1_overlap_csr(tile, start, *stored, self.g, signed, part, out)
             else:
                 l1.l1_sum_dense(tile, start, stop - start, self.Y.data, self.g, part, out)
         if not self.Y.is_sparse:

@@ -47,6 +47,18 @@ def _features(z: Samples) -> Any:
     return slice(None) if z.indices is None else z.indices
 
 
+def aligned(shape: int | tuple[int, ...], dtype: Any, fill: float | None = None) -> NDArray[Any]:
+    """A new array that begins on a cache line, so that no vector of lanes straddles two."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + 64, np.uint8)
+    offset = -raw.ctypes.data % 64
+    array: NDArray[Any] = raw[offset : offset + size].view(dtype).reshape(shape)
+    if fill is not None:
+        array.fill(fill)
+    return array
+
+
 class Tiles:
     """Walks over the features, LANES samples side by side in a tile [feature, lane]."""
 
@@ -56,7 +68,7 @@ class Tiles:
         self.n_features, self.dtype = n_features, dtype
 
     def new(self, dtype: Any = None) -> NDArray[Any]:
-        return np.empty((self.width, LANES), dtype or self.dtype)
+        return aligned((self.width, LANES), dtype or self.dtype)
 
     def span(self, start: int) -> tuple[int, int]:
         return start, min(start + self.width, self.n_features)
@@ -147,11 +159,12 @@ class LaneDisplacer:
 
     def _lanes(self, X: Samples, weights: Floats, ties: int, relax: float) -> sp.csr_array:
         n, d = X.shape
-        p = np.zeros((self.Y.shape[0], LANES), X.dtype)
+        p = aligned((self.Y.shape[0], LANES), X.dtype, fill=0)
         p[:, :n] = weights.T
         peak, total = p.max(axis=1).astype(np.float64), p.sum(axis=0, dtype=np.float64)
         scatter, active = Scatter(X, self.tiles), np.empty(self.tiles.width, np.int64)
-        part, sums, moves = np.empty(4 * LANES, X.dtype), np.empty(4 * LANES), self.tiles.new(np.float64)
+        part, sums = aligned(4 * LANES, X.dtype), aligned(4 * LANES, np.float64)
+        moves = self.tiles.new(np.float64)
         counts, stored = np.zeros(n, np.int64), 0
         lane_of, indices, values = np.empty(0, np.uint8), np.empty(0, np.int32), np.empty(0, X.dtype)
         for start in self.tiles.starts:

@@ -13,7 +13,7 @@ from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number
 from occamap.costs.generic import Displacer, Floats, Pairs
 from occamap.costs.l1 import SqL2
-from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable
+from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable, aligned
 
 SERIES = (1.0, 2.0, 1 / 3, -1 / 20, 1 / 56, -5 / 576)
 
@@ -90,8 +90,9 @@ class _STVSPairs(LanePairs):
         scale = tuple(X.dtype.type(c) for c in (1 / (2 * gamma), small, *SERIES))
         flush = self._flush(X)
         scatter = Scatter(X, self.tiles)
-        part, product = np.empty((2, LANES), X.dtype)
-        mantissa, out = np.ones((m, LANES)), np.zeros((m, LANES))
+        part, product = aligned((2, LANES), X.dtype)
+        mantissa: Floats = aligned((m, LANES), np.float64, fill=1)
+        out: Floats = aligned((m, LANES), np.float64, fill=0)
         if self.Y.is_sparse:
             entries = (self.cost._entries(X.data.astype(np.float64), None) / gamma**2).astype(X.dtype)
             scatter_values = Scatter(X, self.tiles, entries)
