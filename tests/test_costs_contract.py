@@ -1,0 +1,250 @@
+"""One contract for every cost: the identities that follow from h(z) = ½‖z‖² + τ(z) and its prox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from occamap import L1, STVS, Cost, KOverlap, SqL2
+
+Floats = NDArray[np.float64]
+D = 6
+WEIGHTS = np.array([0.0, 1.0, np.inf, 2.0, 0.5, np.inf])
+COSTS: dict[str, Cost] = {
+    "sql2": SqL2(),
+    "l1-0": L1(0.0),
+    "l1": L1(1.5),
+    "l1-large": L1(40.0),
+    "l1-weights": L1(0.7, weights=WEIGHTS),
+    "l1-0-weights": L1(0.0, weights=WEIGHTS),
+    "stvs-0": STVS(0.0),
+    "stvs-small": STVS(0.01),
+    "stvs": STVS(1.3),
+    "stvs-large": STVS(60.0),
+    "overlap-0": KOverlap(0.0, k=2),
+    "overlap-k1": KOverlap(0.8, k=1),
+    "overlap-k2": KOverlap(3.0, k=2),
+    "overlap-kd": KOverlap(0.8, k=D),
+    "overlap-large": KOverlap(50.0, k=2),
+    "norm-0": KOverlap(0.0, k=2, squared=False),
+    "norm-k1": KOverlap(0.8, k=1, squared=False),
+    "norm-k2": KOverlap(3.0, k=2, squared=False),
+    "norm-kd": KOverlap(0.8, k=D, squared=False),
+}
+
+
+def costs_where(keep: Callable[[Cost], bool]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("cost", [pytest.param(c, id=name) for name, c in COSTS.items() if keep(c)])
+
+
+def lists(entries: st.SearchStrategy[float]) -> st.SearchStrategy[Floats]:
+    return st.lists(entries, min_size=D, max_size=D).map(np.array)
+
+
+# On the grid there are ties, zeros and duplicated magnitudes, and nothing is close to a kink without being on it.
+on_grid = lists(st.integers(-12, 12).map(lambda i: i / 4)) | lists(st.sampled_from([0.0, 0.0, -0.0, 1.0, -1.0, 2.5]))
+vectors = on_grid | lists(st.floats(-9, 9).map(lambda v: v if abs(v) > 1e-20 else 0.0))
+
+
+def gamma(cost: Cost) -> float:
+    return float(getattr(cost, "gamma", 0.0))
+
+
+def strengths(cost: Cost) -> Floats:
+    """γ w_t of the ℓ1 costs, 0 for the others."""
+    if not isinstance(cost, L1):
+        return np.zeros(D)
+    weights = np.ones(D) if cost.weights is None else WEIGHTS
+    return np.where(np.isinf(weights), np.inf, cost.gamma * np.where(np.isinf(weights), 0.0, weights))
+
+
+def finite(cost: Cost, z: Floats) -> Floats:
+    """z with the frozen features at 0, where h is finite."""
+    return np.where(np.isinf(strengths(cost)), 0.0, z)
+
+
+def modulus(cost: Cost) -> float:
+    """How strongly h is convex; the τ of STVS is not, and takes half of it away."""
+    return 0.5 if isinstance(cost, STVS) else 1.0
+
+
+def slack(cost: Cost, *vectors: Floats) -> float:
+    """Rounding of a sum of squares and penalties of these vectors."""
+    size = 1 + sum(float(np.max(np.abs(v))) for v in vectors)
+    return 1e-12 * D * size * (size + gamma(cost))
+
+
+@costs_where(lambda _: True)
+@given(z=vectors)
+def test_h_is_even_and_at_least_half_the_square(cost: Cost, z: Floats) -> None:
+    assert cost.value(np.zeros(D)) == 0
+    assert cost.value(z) == cost.value(-z)
+    assert cost.value(z) >= 0.5 * (z @ z) * (1 - 1e-14)
+    assert np.isinf(cost.value(z)) == bool(np.any(z[np.isinf(strengths(cost))] != 0))
+
+
+@costs_where(lambda c: not isinstance(c, KOverlap))  # whose definition has its own file
+@given(z=vectors)
+def test_values_follow_their_formula(cost: Cost, z: Floats) -> None:
+    z = finite(cost, z)
+    tau = float(np.sum(np.where(z == 0, 0.0, strengths(cost)) * np.abs(z)))
+    if isinstance(cost, STVS) and cost.gamma > 0:
+        sigma = np.arcsinh(np.abs(z) / (2 * cost.gamma))
+        tau = cost.gamma**2 * float(np.sum(sigma + 0.5 - 0.5 * np.exp(-2 * sigma)))
+    assert cost.value(z) == pytest.approx(0.5 * (z @ z) + tau, rel=1e-10, abs=1e-13 * gamma(cost) ** 2)
+
+
+@costs_where(lambda _: True)
+@given(z=vectors)
+def test_prox_inverts_the_gradient(cost: Cost, z: Floats) -> None:
+    z = finite(cost, z)
+    np.testing.assert_allclose(cost.prox(cost.grad(z)), z, rtol=1e-11, atol=1e-13 * (1 + gamma(cost)))
+
+
+@costs_where(lambda _: True)
+@given(w=vectors)
+def test_prox_is_below_all_else_by_strong_convexity(cost: Cost, w: Floats) -> None:
+    z = cost.prox(w)
+    directions = np.random.default_rng(0).standard_normal((30, D))
+    directions = np.concatenate([directions, np.eye(D), -np.eye(D), [-z, z, w - z]])
+    others = z + np.concatenate([size * directions for size in (1.0, 0.1, 1e-3)])
+    excess = (cost.value(others) - others @ w) - (cost.value(z) - z @ w)
+    least = 0.5 * modulus(cost) * np.sum((others - z) ** 2, axis=1)
+    assert np.all(excess >= least - 10 * slack(cost, w, others))
+
+
+@costs_where(lambda c: not isinstance(c, STVS))
+@given(w=vectors)
+def test_moreau(cost: Cost, w: Floats) -> None:
+    """w − prox_τ(w) = prox_τ*(w): it lies in the domain of τ* and τ(z) + τ*(w − z) = ⟨z, w − z⟩."""
+    z = cost.prox(w)
+    u = w - z
+    tau, conjugate = cost.value(z) - 0.5 * (z @ z), 0.0
+    if isinstance(cost, KOverlap) and cost.gamma > 0:
+        dual = float(np.linalg.norm(np.sort(np.abs(u))[-cost.k :]))
+        if cost.squared:
+            conjugate = dual**2 / (2 * cost.gamma)
+        else:
+            assert dual <= cost.gamma * (1 + 1e-12)
+    else:
+        assert np.all(np.abs(u) <= strengths(cost) + 1e-14 * np.abs(w))
+    assert tau + conjugate == pytest.approx(z @ u, abs=slack(cost, w))
+
+
+@costs_where(lambda _: True)
+@given(z=vectors, w=vectors)
+def test_fenchel_young(cost: Cost, z: Floats, w: Floats) -> None:
+    z = finite(cost, z)
+    slope, nearest = cost.grad(z), cost.prox(w)
+    assert cost.conjugate(w) + cost.value(z) >= w @ z - slack(cost, z, w)
+    assert cost.conjugate(w) + cost.value(nearest) == pytest.approx(w @ nearest, abs=slack(cost, w))
+    assert cost.conjugate(slope) + cost.value(z) == pytest.approx(slope @ z, abs=slack(cost, z, slope))
+
+
+@costs_where(lambda _: True)
+@given(z=on_grid)
+def test_gradient_is_the_finite_difference(cost: Cost, z: Floats) -> None:
+    z = finite(cost, z)
+    assume(z.any())
+    steps = 2.0**-16 * np.eye(D)[z != 0]  # a power of two: z ± step is exact; 0 may be a kink
+    difference = (cost.value(z + steps) - cost.value(z - steps)) / 2.0**-15
+    np.testing.assert_allclose(cost.grad(z)[z != 0], difference, rtol=1e-6, atol=2e-5 * (1 + gamma(cost)))
+    assert not cost.grad(z)[z == 0].any()
+
+
+@costs_where(lambda _: True)
+@given(x=vectors, y=vectors)
+def test_divergence(cost: Cost, x: Floats, y: Floats) -> None:
+    x, y, off_kinks = finite(cost, x), finite(cost, y), finite(cost, np.where(y == 0, 0.75, y))
+    assert cost.divergence(x, x) == 0
+    assert cost.divergence(x, y) >= max(0.0, 0.5 * modulus(cost) * np.sum((x - y) ** 2) - slack(cost, x, y))
+    expected = cost.value(x) - cost.value(off_kinks) - cost.grad(off_kinks) @ (x - off_kinks)
+    assert cost.divergence(x, off_kinks) == pytest.approx(expected, abs=slack(cost, x, y))
+
+
+@costs_where(lambda _: True)
+@given(x=on_grid, y=on_grid)
+@example(x=np.ones(D), y=np.eye(D)[0])
+@example(x=np.ones(D), y=np.eye(D)[0] - np.eye(D)[1])
+def test_divergence_at_kinks_takes_the_steepest_slope(cost: Cost, x: Floats, y: Floats) -> None:
+    """sup ⟨∂h(y), u⟩ is the one-sided derivative of h at y along u."""
+    x, y = finite(cost, x), finite(cost, y)
+    steepest = (cost.value(y + 2.0**-24 * (x - y)) - cost.value(y)) / 2.0**-24
+    expected = cost.value(x) - cost.value(y) - steepest
+    assert cost.divergence(x, y) == pytest.approx(expected, abs=1e-5 * (1 + gamma(cost)))
+
+
+def layouts(rows: NDArray[Any]) -> dict[str, Any]:
+    full = np.indices(rows.shape)[1].ravel(), np.arange(len(rows) + 1) * D
+    return {
+        "dense": rows,
+        "csr_array": sp.csr_array(rows),
+        "csr_matrix": sp.csr_matrix(rows),
+        "csc_array": sp.csc_array(rows),
+        "stored zeros": sp.csr_array((rows.ravel(), *full), shape=rows.shape),
+    }
+
+
+def check_container(raw: Any, out: Any) -> NDArray[Any]:
+    """`out` has the container of `raw` (CSR for any sparse one, nothing stored that is 0); it as a dense array."""
+    if not sp.issparse(raw):
+        return out
+    assert out.format == "csr"
+    assert isinstance(out, sp.sparray) == isinstance(raw, sp.sparray)
+    assert np.all(out.data != 0)
+    return out.toarray()
+
+
+@costs_where(lambda _: True)
+@settings(max_examples=15)  # each has five layouts and five methods
+@given(rows=st.lists(vectors, min_size=1, max_size=4).map(np.array), shift=vectors)
+def test_one_vector_rows_and_sparse_rows_agree(cost: Cost, rows: Floats, shift: Floats) -> None:
+    close = {"rtol": 1e-12, "atol": slack(cost, rows, shift)}
+    values, conjugates = [cost.value(z) for z in rows], [cost.conjugate(z) for z in rows]
+    inside, target = finite(cost, rows), finite(cost, shift)
+    divergences = [cost.divergence(z, target) for z in inside]
+    targets, points = layouts(np.tile(target, (len(rows), 1))), layouts(inside)
+    for name, raw in layouts(rows).items():
+        np.testing.assert_allclose(cost.value(raw), values, **close)
+        np.testing.assert_allclose(cost.conjugate(raw), conjugates, **close)
+        np.testing.assert_allclose(cost.divergence(points[name], targets[name]), divergences, **close)
+        for method in (cost.grad, cost.prox):
+            one_by_one, out = np.array([method(z) for z in rows]), check_container(raw, method(raw.copy()))
+            np.testing.assert_allclose(out, one_by_one, **close)
+            if not isinstance(cost, KOverlap):  # where a feature at the edge of the support goes by rounding
+                np.testing.assert_array_equal(out != 0, one_by_one != 0)
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("method", ["value", "grad", "prox", "conjugate"])
+def test_sparse_input_is_left_as_it_was(method: str, index: type[np.integer]) -> None:
+    data = np.array([0.5, 3.0, 2.0, 0.02, 0.0, 0.1, -0.3])  # one stored zero, some that the prox sets to 0
+    stored = data, np.array([0, 1, 3, 0, 1, 3, 4], index), np.array([0, 3, 7], index)
+    for cost in COSTS.values():
+        raw = sp.csr_array(tuple(part.copy() for part in stored), shape=(2, D))
+        getattr(cost, method)(raw)
+        for part, before in zip((raw.data, raw.indices, raw.indptr), stored, strict=True):
+            np.testing.assert_array_equal(part, before)
+
+
+@costs_where(lambda _: True)
+@given(z=on_grid)
+def test_float32_stays_float32_and_integers_become_float64(cost: Cost, z: Floats) -> None:
+    narrow = z.astype(np.float32)[None, :]
+    for method in (cost.grad, cost.prox):
+        expected = method(z)
+        for raw in (narrow, sp.csr_array(narrow), narrow[0]):
+            out = method(raw)
+            assert out.dtype == np.float32
+            out = out.toarray() if sp.issparse(out) else out
+            np.testing.assert_allclose(out.ravel(), expected, rtol=2e-7, atol=1e-12)
+        whole = np.rint(z).astype(np.int64)
+        assert method(whole).dtype == np.float64
+        np.testing.assert_array_equal(method(whole), method(whole.astype(np.float64)))

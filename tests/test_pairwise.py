@@ -1,0 +1,206 @@
+"""All pairs: C[i, j] = h(x_i − y_j), however the two sides are stored and scaled."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
+
+from occamap import L1, STVS, Cost, KOverlap, SqL2
+
+Rows = NDArray[Any]
+
+CLOSE = {"float32": 1e-6, "float64": 1e-12}  # relative, for float32 input against float64 arithmetic on the same values
+LAYOUTS: dict[str, Callable[[Rows], Any]] = {
+    "dense": np.asarray,
+    "csr_array": sp.csr_array,
+    "csr_matrix": sp.csr_matrix,
+    "csc_array": sp.csc_array,
+}
+COSTS: dict[str, Cost] = {
+    "sql2": SqL2(),
+    "l1": L1(0.6),
+    "stvs": STVS(0.4),
+    "overlap": KOverlap(0.7, k=3),
+    "norm": KOverlap(2.0, k=3, squared=False),
+}
+every_cost = pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS.keys())
+both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def one_by_one(cost: Cost, X: Rows, Y: Rows) -> NDArray[np.float64]:
+    """The definition, in float64."""
+    return np.stack([cost.value(x - Y.astype(np.float64)) for x in X.astype(np.float64)])
+
+
+def draw(n: int, d: int, dtype: str = "float64", seed: int = 0, density: float = 0.2) -> Rows:
+    """Signed values with zeros; the third row, if there is one, is empty."""
+    rng = np.random.default_rng([seed, n, d])
+    rows = rng.standard_normal((n, d)) * (rng.random((n, d)) < density)
+    rows[2:3] = 0
+    return rows.astype(dtype)
+
+
+def check(cost: Cost, X: Rows, Y: Rows, rtol: float, layouts: tuple[str, ...] = ("dense", "csr_array")) -> None:
+    expected = one_by_one(cost, X, Y)
+    for left, right in product(layouts, repeat=2):
+        C = cost.pairwise(LAYOUTS[left](X), LAYOUTS[right](Y))
+        assert C.dtype == np.float64
+        np.testing.assert_allclose(C, expected, rtol=rtol, atol=0, err_msg=f"{cost}, {left} × {right}")
+
+
+@every_cost
+@both_precisions
+def test_every_layout_on_both_sides(cost: Cost, dtype: str) -> None:
+    X, Y = draw(9, 30, dtype), draw(7, 30, dtype, seed=1)
+    check(cost, X, Y, CLOSE[dtype], tuple(LAYOUTS))
+    mixed = cost.pairwise(sp.csr_array(X), Y.astype(np.float64))
+    np.testing.assert_allclose(mixed, one_by_one(cost, X, Y), rtol=1e-12)
+    whole = np.rint(3 * X).astype(np.int64)
+    np.testing.assert_array_equal(cost.pairwise(whole, whole), cost.pairwise(whole * 1.0, whole * 1.0))
+
+
+@every_cost
+@both_precisions
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 130])
+def test_any_number_of_rows(cost: Cost, dtype: str, n: int) -> None:
+    X = draw(n, 20, dtype)
+    for m in (1, 65):
+        check(cost, X, draw(m, 20, dtype, seed=1), CLOSE[dtype])
+
+
+@every_cost
+@both_precisions
+@pytest.mark.parametrize("d", [3, 511, 512, 513, 1024, 1025, 2500])
+def test_features_across_tiles(cost: Cost, dtype: str, d: int) -> None:
+    X, Y = draw(5, d, dtype), draw(4, d, dtype, seed=1)
+    X[0], Y[0] = 0, 0
+    X[0, -1], Y[0, d - 2 :] = 2, -1  # alone in the last tile
+    check(cost, X, Y, CLOSE[dtype])
+
+
+@both_precisions
+@pytest.mark.parametrize("gamma", [0.0, 1e-6, 1e-2, 1.0, 1e2, 1e6])
+@pytest.mark.parametrize("kind", [L1, STVS, lambda gamma: KOverlap(gamma, k=4)], ids=["l1", "stvs", "overlap"])
+def test_any_strength(kind: Callable[[float], Cost], gamma: float, dtype: str) -> None:
+    check(kind(gamma), draw(70, 90, dtype), draw(20, 90, dtype, seed=1), CLOSE[dtype])
+
+
+@every_cost
+@both_precisions
+@pytest.mark.parametrize("scale", [1e-30, 1e-15, 1e-8, 1e8, 1e15, 1e30])
+def test_any_scale(cost: Cost, dtype: str, scale: float) -> None:
+    X, Y = draw(66, 40) * scale, draw(8, 40, seed=1) * scale
+    check(cost, X.astype(dtype), Y.astype(dtype), CLOSE[dtype])
+    check(cost, X, draw(8, 40, seed=1), CLOSE["float64"])  # two scales against each other
+
+
+@every_cost
+@both_precisions
+@pytest.mark.parametrize("d", [6, 130, 1500])
+def test_nearly_identical_rows(cost: Cost, dtype: str, d: int) -> None:
+    """The difference of two sums would lose the digits of a small cost."""
+    rng = np.random.default_rng(d)
+    for base in (rng.standard_normal((20, d)) * (rng.random((20, d)) < 0.5), 5 + rng.random((20, d))):
+        for step in (1e-7, 1e-5, 1e-3, 0.03, 0.1, 0.3):
+            X, Y = base.astype(dtype), (base * (1 + step * rng.standard_normal(base.shape))).astype(dtype)
+            check(cost, X, Y, CLOSE[dtype])
+
+
+@every_cost
+@both_precisions
+def test_identical_rows_cost_nothing(cost: Cost, dtype: str) -> None:
+    X = np.concatenate([draw(66, 80, dtype), 1e3 + draw(5, 80, dtype)])
+    for left, right in product(LAYOUTS.values(), repeat=2):
+        C = cost.pairwise(left(X), right(X))
+        assert np.all(np.diag(C) == 0)
+        assert np.all(C[:66, 66:] > 0)
+
+
+@pytest.mark.parametrize("cost", [SqL2(), L1(1.0), STVS(1.0)], ids=["sql2", "l1", "stvs"])
+def test_tiny_rows_beside_large_ones_in_float32(cost: Cost) -> None:
+    """Their squares are below the range of float32."""
+    X = np.array([[2e-25, 0.0, -1e-25], [1e-25, 3e-25, 0.0], [1.0, 2.0, 0.0]], np.float32)
+    check(cost, X, X, CLOSE["float32"])
+
+
+@every_cost
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_threads_do_not_change_a_byte(cost: Cost, layout: str) -> None:
+    X, Y = LAYOUTS[layout](draw(300, 700, "float32")), LAYOUTS[layout](draw(150, 700, "float32", seed=1))
+    assert cost.pairwise(X, Y, n_jobs=1).tobytes() == cost.pairwise(X, Y, n_jobs=2).tobytes()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 40.0])
+def test_l1_against_scipy_and_scikit_learn(gamma: float) -> None:
+    X, Y = draw(100, 700), draw(70, 700, seed=1)
+    by_scipy = gamma * cdist(X, Y, "cityblock") + 0.5 * cdist(X, Y, "sqeuclidean")
+    sparse = sp.csr_array(X), sp.csr_array(Y)
+    by_sklearn = gamma * manhattan_distances(*sparse) + 0.5 * euclidean_distances(*sparse, squared=True)
+    costs = [L1(gamma), L1(gamma / 2, weights=np.full(700, 2.0))] + ([SqL2()] if gamma == 0 else [])
+    for cost, (left, right) in product(costs, [(X, Y), sparse]):
+        np.testing.assert_allclose(cost.pairwise(left, right), by_scipy, rtol=1e-12)
+        np.testing.assert_allclose(cost.pairwise(left, right), by_sklearn, rtol=1e-9)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("gamma", [0.05, 1.0, 20.0])
+def test_against_ott(ott: ModuleType, gamma: float) -> None:
+    from ott.geometry import costs, regularizers
+
+    X, Y = draw(40, 120), draw(30, 120, seed=1)
+    pairs = [
+        (L1(gamma), costs.RegTICost(regularizers.L1(), lam=gamma)),
+        (STVS(gamma), costs.RegTICost(regularizers.STVS(gamma), lam=1.0)),  # OTT-JAX is right at weight 1 only
+        (KOverlap(gamma, k=4), costs.RegTICost(regularizers.SqKOverlap(4), lam=gamma)),
+    ]
+    for ours, theirs in pairs:
+        expected = np.asarray(theirs.all_pairs(X, Y))
+        assert expected.dtype == np.float64
+        for layout in (np.asarray, sp.csr_array):
+            np.testing.assert_allclose(ours.pairwise(layout(X), layout(Y)), expected, rtol=1e-6)
+
+
+@both_precisions
+def test_infinite_weights_forbid_a_difference(dtype: str) -> None:
+    weights = np.array([np.inf, 1.0, 0.0, np.inf, 2.5, np.inf])
+    cost = L1(0.8, weights)
+    rng = np.random.default_rng(0)
+    X, Y = (rng.integers(-1, 2, (n, 6)).astype(dtype) for n in (90, 70))
+    X[:, 5] = 0
+    Y[:, 5] = rng.choice([0.0, 0.0, 1e-30 if dtype == "float32" else 1e-200], 70)  # however small, it is a difference
+    differ = np.any((X[:, None] != Y[None])[:, :, np.isinf(weights)], axis=2)
+    assert differ.any()
+    assert not differ.all()
+    free = np.isfinite(weights)
+    finite = one_by_one(L1(0.8, weights[free]), X[:, free], Y[:, free])
+    for left, right in product(LAYOUTS.values(), repeat=2):
+        C = cost.pairwise(left(X), right(Y))
+        np.testing.assert_array_equal(np.isinf(C), differ)
+        np.testing.assert_allclose(C[~differ], finite[~differ], rtol=CLOSE[dtype])
+
+
+@every_cost
+def test_sparse_rows_are_never_dense(cost: Cost) -> None:
+    """200 × 2,000,000 would be 3.2 GB; the entries are 160 kB."""
+    rng = np.random.default_rng(0)
+    n, d = 200, 2_000_000
+    columns = np.concatenate([rng.choice(d, (2, n, 30)), rng.choice(100, (2, n, 20))], axis=2)  # some are shared
+    rows = np.repeat(np.arange(n), 50)
+    X, Y = (sp.coo_array((rng.standard_normal(50 * n), (rows, c.ravel())), shape=(n, d)).tocsr() for c in columns)
+    tracemalloc.start()
+    C = cost.pairwise(X, Y, n_jobs=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**27
+    for i, j in [(0, 0), (17, 180), (199, 64)]:
+        assert C[i, j] == pytest.approx(cost.value(X[[i]] - Y[[j]])[0], rel=1e-12)
