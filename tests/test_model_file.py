@@ -21,9 +21,7 @@ from occamap import L1, STVS, KOverlap, MongeMap, SqL2, load, model_file
 from occamap.errors import FeatureMismatchError, InputError, ModelFileError
 
 COSTS = [SqL2(), L1(0.4), L1(0.4, [np.inf, 0, 1, 2, 1]), STVS(0.4), KOverlap(0.5, k=2), KOverlap(0.5, 2, squared=False)]
-X = np.random.default_rng(0).poisson(0.8, size=(30, 5)) * 0.5
-Y = np.random.default_rng(1).poisson(1.2, size=(20, 5)) * 0.5
-Z = np.random.default_rng(2).poisson(1.0, size=(10, 5)) * 0.5
+X, Y, Z = (np.random.default_rng(n).poisson(1.0, size=(n, 5)) * 0.5 for n in (30, 20, 10))
 
 
 def results(m: MongeMap, wrap: Any = np.asarray) -> list[bytes]:
@@ -52,6 +50,7 @@ def pack(path: Path, meta: Any, members: dict[str, bytes], sign: bool = True, **
     with zipfile.ZipFile(path.with_name("forged"), "w", **options) as archive:
         for name, content in {**members, "meta.json": meta if isinstance(meta, bytes) else json.dumps(meta)}.items():
             archive.writestr(name, content)
+        archive.comment = bytes(50_000)  # room for members that claim to be larger than they are
     return path.with_name("forged")
 
 

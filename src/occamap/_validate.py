@@ -85,6 +85,10 @@ def check_samples(raw: Any, name: str) -> Samples:
         values = _frame_values(raw, name)
     if sp.issparse(values):
         return _check_sparse(values, name, raw)
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            raise InputError(f"{name} must not have masked entries; got {np.ma.count_masked(values)}: fill them first")
+        values = values.data
     try:
         array = np.asarray(values)
     except ValueError as error:

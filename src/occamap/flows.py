@@ -32,7 +32,7 @@ def bregman_centroid(Z: Any, p: ArrayLike | None, cost: Cost) -> Any:
     if not isinstance(cost, Cost):
         raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
     weights = check_weights(p, rows.shape[0], "p")
-    slopes = cost.grad(Z if rows.is_sparse else rows.data)
+    slopes = _slopes(cost, rows.without(cost._frozen(rows.shape[1])))
     return cost.prox(sp.csr_array(weights[None, :]) @ slopes if rows.is_sparse else weights @ slopes)
 
 

@@ -1,6 +1,6 @@
-"""The k-overlap norm. With T such that Σ_t min(|z_t|/T, 1) = k (T = 0 where at most k entries are non-zero),
+"""The k-overlap norm. With the largest T such that Σ_t min(|z_t|/T, 1) = k (0 where fewer than k entries are not 0),
 
-    ‖z‖² = Σ_{|z_t| > T} z_t² + T²(k − #{|z_t| > T}),   ∇½‖z‖² = sign(z) max(|z|, T).
+    ‖z‖² = Σ_{|z_t| > T} z_t² + T²(k − #{|z_t| > T}),   ∇½‖z‖² = sign(z) max(|z|, T),   between ±T where z_t = 0.
 
 Rows are ragged: entries indptr[i]:indptr[i+1] of `data`, so that dense and CSR rows are the same to them.
 """
@@ -19,13 +19,15 @@ def threshold(z, k):
     """(T, ‖z‖²) for z ≥ 0. Newton on 1/T, where the sum is concave: it climbs to the root and stops there."""
     total = 0.0
     square = 0.0
+    smallest = math.inf
     count = 0
     for i in range(z.shape[0]):
         total += z[i]
         square += z[i] * z[i]
+        smallest = min(smallest, z[i] if z[i] > 0 else math.inf)
         count += 1 if z[i] > 0 else 0
     if count <= k:
-        return 0.0, square
+        return smallest if count == k else 0.0, square
     T = total / k
     top = -1
     while True:

@@ -182,6 +182,6 @@ def row_sums(rows: Samples, entries: NDArray[Any]) -> Floats:
 def _like(rows: Samples, data: NDArray[Any], single: bool) -> Any:
     if not rows.is_sparse:
         return data[0] if single else data
-    out = _with_data(rows, data).csr()
+    out = _with_data(rows, data).csr().copy()  # the pattern may be the caller's own arrays
     out.eliminate_zeros()
     return out if isinstance(rows.template, sp.sparray) else sp.csr_matrix(out)

@@ -54,8 +54,10 @@ class EpsilonRule:
         if self.scale != "absolute" and statistic <= 1e-12 * mean:
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
         epsilon = self.value * statistic
-        if not 0 < epsilon < math.inf:
-            raise InputError(f"epsilon must lead to a positive, finite ε; {self} gives {epsilon:g}")
+        if not 1e-290 < epsilon < 1e290:
+            raise InputError(
+                f"epsilon must lead to an ε that float64 can divide by; {self} gives {epsilon:g}: rescale X and Y"
+            )
         return schedule(epsilon, mean), None
 
 
@@ -108,8 +110,8 @@ def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tup
             f"epsilon must be between 1 and the effective number of all targets, {most:.4g}, "
             f"for epsilon_scale='perplexity'; got {wanted:g}"
         )
-    if mean == 0:
-        raise InputError("epsilon_scale='perplexity' needs costs that are not all 0: X and Y are the same point")
+    if mean < 1e-280:
+        raise InputError("epsilon_scale='perplexity' needs costs that are not all 0: X and Y are one point")
     start: Floats | None = None
 
     def gap(log_epsilon: float) -> float:
