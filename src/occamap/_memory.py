@@ -6,7 +6,6 @@ import math
 import os
 import re
 import sys
-from numbers import Real
 
 from occamap.errors import InputError, MemoryBudgetError
 
@@ -25,7 +24,7 @@ def parse_size(size: int | float | str) -> int:
         if match is None:
             raise InputError(rule)
         size = float(match[1]) * _UNITS[match[2] or ""]
-    if isinstance(size, bool) or not isinstance(size, Real) or not 0 < size < float("inf"):
+    if isinstance(size, bool) or not hasattr(size, "__float__") or not 0 < size < float("inf"):
         raise InputError(rule)
     return int(size)
 

@@ -80,6 +80,8 @@ def check_samples(raw: Any, name: str) -> Samples:
     """Dense arrays, SciPy sparse matrices and data frames → Samples."""
     names = None
     values = raw
+    if hasattr(raw, "obs") and hasattr(raw, "X"):
+        raise InputError(f"{name} must be a matrix; got a {type(raw).__name__} object: pass its .X or a layer")
     if _is_frame(raw):
         names = np.asarray(raw.columns, dtype=object)
         values = _frame_values(raw, name)
@@ -87,7 +89,7 @@ def check_samples(raw: Any, name: str) -> Samples:
         return _check_sparse(values, name, raw)
     if isinstance(values, np.ma.MaskedArray):
         if np.ma.is_masked(values):
-            raise InputError(f"{name} must not have masked entries; got {np.ma.count_masked(values)}: fill them first")
+            raise InputError(f"{name} must not have masked entries; got {int(values.mask.sum())}: fill them first")
         values = values.data
     try:
         array = np.asarray(values)

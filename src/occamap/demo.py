@@ -39,7 +39,7 @@ def run(genes: int, cells: int, gamma: float, seed: int) -> None:
     seen, unseen = data.control[:cells], data.control[cells:]
     stored = data.control.nnz / np.prod(data.control.shape)
     print(f"Simulated {cells} control and {cells} treated cells × {genes} genes, {stored:.1%} of the entries stored.")
-    print("(The first run on a machine compiles the kernels, once: a minute or so.)", flush=True)
+    print("(The first run on a machine compiles the kernels, which takes some seconds.)", flush=True)
 
     begun = time.perf_counter()
     model = MongeMap(L1(gamma), epsilon=10, epsilon_scale="perplexity", relax=1.0).fit(seen, data.treated)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,15 @@ def bregman_centroid(Z: Any, p: ArrayLike | None, cost: Cost) -> Any:
 
 @dataclass(frozen=True)
 class Flow:
-    """The states of a descent, the start first; behaves as the sequence of them."""
+    """The states of a descent, the start first; behaves as the sequence of them.
 
-    trajectory: list[Any]
+    `trajectory` holds the states in the container of X, `costs` the dual value ⟨a, f⟩ + ⟨b, g⟩ before each step,
+    `reports` how each solve ended, `epsilon` the ε of all of them.
+    """
+
+    trajectory: list[Any] = field(repr=False)
     costs: list[float]
-    reports: list[Report]
+    reports: list[Report] = field(repr=False)
     epsilon: float
 
     def __len__(self) -> int:
@@ -65,7 +69,7 @@ def flow(
 
     "euclidean" takes x ← x − λ∇f_ε(x), "bregman" takes x ← ∇h*((1 − λ)∇h(x) + λ∇h(T(x))), λ being `step`; for
     ½‖·‖² they are the same. `map_parameters` go to `MongeMap`; ε is found at the start and then held, so that
-    one functional goes down. `costs` holds its dual value ⟨a, f⟩ + ⟨b, g⟩ before each step.
+    all steps belong to one functional. It need not go down in every step where τ has kinks: look at `costs`.
 
     >>> import numpy as np, occamap as oc
     >>> path = oc.flow(np.zeros((5, 2)), np.ones((5, 2)), oc.SqL2(), step=0.5, n_steps=2, epsilon_scale="absolute")

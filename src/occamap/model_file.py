@@ -74,7 +74,8 @@ def read(path: str | os.PathLike[str], build: Callable[[Meta, Arrays], T]) -> T:
     except (ModelFileError, MemoryError):
         raise
     except zipfile.BadZipFile as error:
-        raise ModelFileError(f"{name!r} is not a model file, or it is truncated: {error}") from error
+        what = "is damaged" if "CRC" in str(error) else "is not a model file, or it is truncated"
+        raise ModelFileError(f"{name!r} {what}: {error}") from error
     except OSError as error:
         if error.filename is not None:  # not there, not readable: not the file's fault
             raise

@@ -98,6 +98,9 @@ class L1(_Elastic):
         object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
         if self.weights is None:
             return
+        if hasattr(self.weights, "index") and hasattr(self.weights, "to_numpy"):
+            raise InputError("weights must be a plain array in the order of the features, a Series is not aligned: "
+                             "reindex it by the feature names and pass weights.to_numpy()")
         weights = check_reals(self.weights, "weights")
         if weights.ndim != 1 or weights.size == 0 or not np.all(weights >= 0):
             bad = weights.shape if weights.ndim != 1 or weights.size == 0 else weights[~(weights >= 0)][0]

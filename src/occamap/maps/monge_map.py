@@ -33,7 +33,7 @@ from occamap.costs import L1, Cost
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import saved
 from occamap.maps.progress import Progress
-from occamap.maps.side import Side
+from occamap.maps.side import Side, move_bytes
 from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Status, cost_blocks, solve
 from occamap.sinkhorn.solution import describe
 
@@ -55,19 +55,21 @@ class MongeMap(BaseEstimator):
     epsilon, epsilon_scale
         The entropic regularisation: `epsilon` × the "mean", "median", "std" or "max" of the costs, the number
         itself ("absolute"), or the ε at which a sample has `epsilon` effective targets on average ("perplexity").
+        The effective number of targets of x is exp of the entropy of its `weights`.
     ties
         Where x and targets agree in a feature, τ has a kink: "zero" takes sign(0) = 0, "occam" the element of
         the sub-differential that moves least.
     relax
         From 0 to 1, how much of the penalty's shrinkage is undone on the features it chose.
     reach
-        Unbalanced transport: marginals may differ, at `reach` times their Kullback-Leibler divergence.
+        Unbalanced transport: marginals may differ, at `reach` times their Kullback-Leibler divergence; in units of
+        the cost, so compare it with the mean cost. `report_.mass` is the mass that is left.
     tol, max_iter
         Stop at this marginal error (total variation in mass), or after so many iterations.
     max_memory
         Bytes, or a size such as "2GB", that the process is to stay within; batches are found from it.
     n_jobs
-        Threads; all cores if None. The result does not depend on it.
+        Threads; all cores if None or -1. The result does not depend on it.
     verbose
         Show progress on stderr: costs, iterations, samples moved.
     warm_start
@@ -78,7 +80,7 @@ class MongeMap(BaseEstimator):
     f_, g_ : dual potentials at the fitted samples, relative to the product measure
     epsilon_, converged_, n_iter_ : the ε used, whether the tolerance was met, iterations
     report_ : status and what to do, error by iteration, effective targets, seconds, memory
-    n_features_in_, feature_names_in_ : the latter where X was a data frame
+    n_features_in_, feature_names_in_ : the latter where X or Y was a data frame
 
     Examples
     --------
@@ -133,6 +135,9 @@ class MongeMap(BaseEstimator):
         masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
         budget = Budget(self.max_memory)
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
+            if budget.limit is not None:
+                self._rehearse(cost, source, target)
+                budget.require(move_bytes(target, workers.count), "fitting, and moving samples later,")
             frozen = cost._frozen(source.shape[1])
             costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers, progress.costs)
             solution = self._solve(costs, *masses, rule, workers, progress.iteration)
@@ -144,6 +149,7 @@ class MongeMap(BaseEstimator):
             epsilon_rule=str(rule),
             effective_targets=solution.effective_targets,
             n_targets=target.shape[0],
+            mass=1.0 if self.reach is None else float(masses[0] @ np.exp(-solution.f / float(self.reach))),
             n_iter=len(solution.errors),
             error=solution.error,
             errors=solution.errors,
@@ -186,6 +192,15 @@ class MongeMap(BaseEstimator):
             epsilons, start = epsilons[-1:], self.g_
         return at(epsilons, float(self.tol), start)
 
+    def _rehearse(self, cost: Cost, source: Samples, target: Samples) -> None:
+        """Load the kernels by a tiny job: they take memory, too, and a budget should see it before it is spent."""
+        x, y = source.rows(0, 1), target.rows(0, 1)
+        with Workers(1) as workers:
+            side = Side(cost, y, np.ones(1), np.zeros(1), 1.0)
+            side.displace(x, lambda _, moves: moves, 0, 0.0, workers, Budget(None))
+            costs = cost_blocks(cost, x, y, Budget(None), workers)
+            solve(costs, np.ones(1), np.ones(1), [1.0], workers=workers)
+
     def _keep(self, cost: Cost, source: Samples, target: Samples, a: Floats, b: Floats, solution: Solution) -> None:
         self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, a, b
         self.epsilon_ = solution.epsilon
@@ -221,7 +236,10 @@ class MongeMap(BaseEstimator):
         return self._apply(self._back, samples)
 
     def potential(self, Z: Any, side: str = "source") -> Floats:
-        """The entropic potential f_ε ("source") or g_ε ("target") of each row; at the fitted samples, f_ or g_."""
+        """The entropic potential f_ε ("source") or g_ε ("target") of each row.
+
+        At the fitted samples these are f_ and, up to tol, g_.
+        """
         check_choice(side, "side", ("source", "target"))
         samples = self._check_new(Z, "Z")
         with Workers(self.n_jobs) as workers:

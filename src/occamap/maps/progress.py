@@ -26,19 +26,19 @@ class Progress:
 
     def costs(self, share: float) -> None:
         """How much of the cost matrix is there."""
-        self._write(f"costs {share:.0%}")
+        self._write(f"costs {share:.0%}", always=share == 1)
 
     def moves(self, share: float) -> None:
         """How many of the samples have moved."""
-        self._write(f"moved {share:.0%}")
+        self._write(f"moved {share:.0%}", always=share == 1)
 
     def iteration(self, number: int, error: float) -> None:
         """How far the solver is."""
         self._write(f"iteration {number}, marginal error {error:.2e}")
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, always: bool = False) -> None:
         now = time.monotonic()
-        if not self.show or now < self._next:
+        if not self.show or (now < self._next and not always):
             return
         live = sys.stderr.isatty()
         self._next, self._shown = now + (0.2 if live else 2.0), True

@@ -81,8 +81,8 @@ class Side:
                 tick(min(1.0, done * LANES / X.shape[0]))
             if piece is not None:
                 rows.append(piece)
-                left = max(0, X.shape[0] - done * LANES) / (done * LANES)
-                budget.require(rows.bytes * left, f"moving {X.shape[0]} samples at once")
+                whole = rows.bytes * X.shape[0] / min(X.shape[0], done * LANES)  # and half of it once more, to finish
+                budget.require(1.5 * whole - rows.bytes, f"moving {X.shape[0]} samples at once")
         return rows.csr(X.shape[1])
 
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
@@ -95,14 +95,19 @@ class Side:
         if dtype not in self._prepared:
             anchors = self.anchors.astype(dtype)
             self._prepared[dtype] = self.cost._displacer(anchors)
-        each = LANES * (8 * 5 * self.g.size + 4 * min(X.shape[1], 2**17))
-        budget.require(each * workers.count, f"moving {LANES} samples a thread")
+        budget.require(move_bytes(self.anchors, workers.count), f"moving {LANES} samples a thread")
         return X.without(self.frozen).astype(dtype), self._prepared[dtype]
 
 
 def _spans(X: Samples) -> Iterator[tuple[int, int]]:
     for start in range(0, X.shape[0], LANES):
         yield start, min(start + LANES, X.shape[0])
+
+
+def move_bytes(anchors: Samples, threads: int) -> int:
+    """Bytes that it takes to move LANES samples a thread: the targets by columns, and blocks under way."""
+    m, d = anchors.shape
+    return 2 * anchors.data.nbytes + 8 * d + threads * LANES * (40 * m + 4 * min(d, 2**17))
 
 
 class _Rows:

@@ -107,7 +107,7 @@ def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tup
     most = math.exp(-float(np.sum(b[b > 0] * np.log(b[b > 0]))))
     if not 1 <= wanted < most:
         raise InputError(
-            f"epsilon must be between 1 and the effective number of all targets, {most:.4g}, "
+            f"epsilon must be at least 1 and less than the effective number of all targets, {most:.4g}, "
             f"for epsilon_scale='perplexity'; got {wanted:g}"
         )
     if mean < 1e-280:

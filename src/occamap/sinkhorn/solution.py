@@ -32,6 +32,7 @@ class Report:
     epsilon_rule: str
     effective_targets: float
     n_targets: int
+    mass: float
     n_iter: int
     error: float
     errors: tuple[float, ...]
@@ -49,11 +50,12 @@ class Report:
         return cls(**{**entries, "status": Status(entries["status"]), "errors": tuple(entries["errors"])})
 
     def __str__(self) -> str:
+        mass = "" if self.mass == 1 else f"; {self.mass:.3g} of the mass is transported"
         return (
             f"{self.message}\n"
             f"ε = {self.epsilon:.6g} ({self.epsilon_rule}); a sample has {self.effective_targets:.1f} effective "
-            f"targets of {self.n_targets}; {self.n_iter} iterations, {self.seconds:.2f} s, "
-            f"peak memory {format_size(self.peak_memory)}"
+            f"targets of {self.n_targets}{mass}; {self.n_iter} iteration{'s' * (self.n_iter != 1)}, "
+            f"{self.seconds:.2f} s, peak memory {format_size(self.peak_memory)}"
         )
 
 
