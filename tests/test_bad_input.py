@@ -128,7 +128,7 @@ CALLS = {
     "ε None": (lambda: fit(epsilon=None), "epsilon must be a finite number > 0; got None"),
     "ε that vanishes": (
         lambda: fit(epsilon=1e-300, x=1e-30 * X, y=1e-30 * Y),
-        "epsilon must lead to a positive.*gives 0",
+        "epsilon must lead to an ε.*gives 0",
     ),
     "perplexity of one point": (lambda: fit(X[:1], X[:1], epsilon=1, epsilon_scale="perplexity"), "epsilon"),
     "unknown epsilon_scale": (lambda: fit(epsilon_scale="mode"), "epsilon_scale must be one of 'mean'.*got 'mode'"),

@@ -130,7 +130,7 @@ class L1(_Elastic):
         super()._fill(X.without(frozen), Y.without(frozen), out, workers, tick)
         if frozen.any():
             differ = np.empty_like(out)
-            SqL2()._fill(X.without(~frozen), Y.without(~frozen), differ, workers)
+            L1(1.0)._fill(X.without(~frozen), Y.without(~frozen), differ, workers)
             out[differ > 0] = np.inf
 
 

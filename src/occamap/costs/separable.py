@@ -112,6 +112,10 @@ class LanePairs:
         for start in range(0, X.shape[0], LANES):
             part = X.rows(start, min(start + LANES, X.shape[0]))
             out[start : start + LANES] = self._sums(part)[:, : part.shape[0]].T
+        if X.dtype == np.float32 and not self.Y.is_sparse:  # squares of tiny numbers vanish in float32
+            for i, j in np.argwhere(out < 1e-25):
+                z = X.data[i : i + 1].astype(np.float64) - self.Y.data[j]
+                out[i, j] = self.cost._values(Samples(z.shape, z))[0]
         return out
 
     def _sums(self, X: Samples) -> Floats:
