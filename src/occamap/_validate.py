@@ -113,9 +113,9 @@ def _frame_values(frame: Any, name: str) -> NDArray[Any]:
     values: NDArray[Any] = frame.to_numpy()
     if values.dtype != object:
         return values
-    for column in frame.columns:  # mixed types, or types that may hold "missing"
-        if getattr(frame[column].dtype, "kind", "O") not in "fiub":
-            raise InputError(f"{name} must have numeric columns only; column {column!r} is {frame[column].dtype}")
+    for column, dtype in zip(frame.columns, frame.dtypes, strict=True):  # mixed types, or types that may be missing
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise InputError(f"{name} must have numeric columns only; column {column!r} is {dtype}")
     return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
@@ -183,7 +183,8 @@ def check_same_features(samples: Samples, name: str, n_features: int, names: NDA
         raise FeatureMismatchError(f"{name} must have the {n_features} features of {where}; got {samples.shape[1]}")
     if names is None or samples.names is None or np.array_equal(names, samples.names):
         return
-    absent = [str(feature) for feature in names if feature not in set(samples.names)]
+    present = set(samples.names)
+    absent = [str(feature) for feature in names if feature not in present]
     if absent:
         listed = ", ".join(repr(feature) for feature in absent[:3]) + (", …" if len(absent) > 3 else "")
         raise FeatureMismatchError(f"{name} must have the features of {where} by name; {len(absent)} absent: {listed}")
@@ -228,6 +229,8 @@ def check_weights(raw: Any, n: int, name: str) -> NDArray[np.float64]:
 
 def check_reals(raw: Any, name: str) -> NDArray[np.float64]:
     """Real numbers as float64, in an array of their own."""
+    if np.ma.is_masked(raw):
+        raise InputError(f"{name} must not have masked entries; fill them first")
     try:
         array = np.asarray(raw)
     except ValueError as error:
@@ -243,7 +246,8 @@ def check_number(
     limits = f" {sign} {bound:g}" if low > -math.inf else ""
     limits += (" and" if limits and high < math.inf else "") + (f" ≤ {high:g}" if high < math.inf else "")
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.bool_)
-    if not real or not math.isfinite(value) or value > high or value < low or (open_low and value == low):
+    real = real and abs(value) < 1e308 and math.isfinite(value)
+    if not real or value > high or value < low or (open_low and value == low):
         raise InputError(f"{name} must be a finite number{limits}; got {value!r}")
     return float(value)
 

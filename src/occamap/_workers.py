@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from operator import index
+from threading import Lock
 from types import TracebackType
 from typing import TypeVar
 
@@ -43,6 +44,29 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class _SingleThreadedBlas:
+    """BLAS on one thread while anyone is inside, whoever comes first and leaves last."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.__exit__(None, None, None)
+
+
+_SINGLE = _SingleThreadedBlas()
+
+
 class Workers:
     """A context that maps a function over blocks with `n_jobs` threads, results in the order of the blocks."""
 
@@ -52,7 +76,7 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Workers:
-        self._stack.enter_context(_blas().limit(limits=1, user_api="blas"))
+        self._stack.enter_context(_SINGLE)
         if self.count > 1:
             self._pool = self._stack.enter_context(ThreadPoolExecutor(self.count, thread_name_prefix="occamap"))
         return self

@@ -79,6 +79,8 @@ def flow(
     check_number(step, "step", 0, 1, open_low=True)
     check_count(n_steps, "n_steps")
     check_choice(geometry, "geometry", ("bregman", "euclidean"))
+    if not isinstance(cost, Cost):
+        raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
     model = MongeMap(cost, **map_parameters)
     state = X
     trajectory: list[Any] = [X]

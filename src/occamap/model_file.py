@@ -138,4 +138,4 @@ def _array(content: bytes, member: str) -> NDArray[Any]:
     if fortran or dtype.str not in DTYPES or dtype.itemsize * int(np.prod(shape, dtype=object)) != len(data):
         raise ModelFileError(f"{member} does not hold the array that its header promises")
     array: NDArray[Any] = np.frombuffer(data, dtype=dtype).reshape(shape)
-    return array.astype(dtype.newbyteorder("="), copy=not dtype.isnative)
+    return array.astype(dtype.newbyteorder("="))  # a copy that may be written to, as the kernels are compiled for

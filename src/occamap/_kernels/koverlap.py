@@ -19,15 +19,15 @@ def threshold(z, k):
     """(T, ‖z‖²) for z ≥ 0. Newton on 1/T, where the sum is concave: it climbs to the root and stops there."""
     total = 0.0
     square = 0.0
-    smallest = math.inf
     count = 0
     for i in range(z.shape[0]):
         total += z[i]
         square += z[i] * z[i]
-        smallest = min(smallest, z[i] if z[i] > 0 else math.inf)
         count += 1 if z[i] > 0 else 0
-    if count <= k:
-        return smallest if count == k else 0.0, square
+    if count < k:
+        return 0.0, square
+    if count == k:
+        return _smallest(z), square
     T = total / k
     top = -1
     while True:
@@ -46,6 +46,16 @@ def threshold(z, k):
         square += z[i] * z[i] if z[i] > T else 0.0
         above += 1 if z[i] > T else 0
     return T, square + T * T * (k - above)
+
+
+@reduction
+def _smallest(z):
+    """The smallest entry that is not 0."""
+    smallest = math.inf
+    for i in range(z.shape[0]):
+        if z[i] > 0:
+            smallest = min(smallest, z[i])
+    return smallest
 
 
 @reduction

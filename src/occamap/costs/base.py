@@ -83,6 +83,7 @@ class Cost(ABC):
     def conjugate(self, w: Rows) -> Any:
         """h*(w) = sup_z ⟨w, z⟩ − h(z), attained at the prox."""
         rows, single = self._rows(w, "w")
+        rows = rows.astype(np.float64)
         z = _with_data(rows, self._prox(rows))
         values = row_sums(rows, rows.data * z.data) - self._values(z)
         return float(values[0]) if single else values

@@ -46,7 +46,7 @@ class KOverlap(Cost):
     squared: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
+        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0, 1e100))
         object.__setattr__(self, "k", check_count(self.k, "k"))
         if not isinstance(self.squared, bool | np.bool_):
             raise InputError(f"squared must be True or False; got {self.squared!r}")

@@ -95,7 +95,7 @@ class L1(_Elastic):
     weights: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
+        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0, 1e100))
         if self.weights is None:
             return
         if hasattr(self.weights, "index") and hasattr(self.weights, "to_numpy"):
@@ -105,6 +105,8 @@ class L1(_Elastic):
         if weights.ndim != 1 or weights.size == 0 or not np.all(weights >= 0):
             bad = weights.shape if weights.ndim != 1 or weights.size == 0 else weights[~(weights >= 0)][0]
             raise InputError(f"weights must be one number ≥ 0 (or infinity) a feature; got {bad}")
+        if self.gamma * weights[np.isfinite(weights)].max(initial=0.0) > 1e100:
+            raise InputError("weights times gamma must not exceed 1e100; use infinity to freeze a feature")
         weights.setflags(write=False)
         object.__setattr__(self, "weights", weights)
 

@@ -39,10 +39,10 @@ class STVS(Separable):
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0))
+        object.__setattr__(self, "gamma", check_number(self.gamma, "gamma", 0, 1e100))
 
     def _entries(self, z: Floats, features: Any) -> Floats:
-        if self.gamma == 0:
+        if self.gamma < 1e-100:  # γ² is nothing
             return 0.5 * z * z
         size = np.abs(z)
         logs: Floats = self.gamma**2 * np.arcsinh(size / (2 * self.gamma))
@@ -66,7 +66,7 @@ class STVS(Separable):
 
     def _vanishes(self, Y: Samples) -> bool:
         """Whether γ is 0 next to the data in float64, so that only ½‖z‖² is left."""
-        return self.gamma <= 1e-100 * Y.largest()
+        return self.gamma <= 1e-100 * max(1.0, Y.largest())
 
     def _pairs(self, Y: Samples) -> Pairs:
         return SqL2()._pairs(Y) if self._vanishes(Y) else _STVSPairs(self, Y)

@@ -78,7 +78,7 @@ class MongeMap(BaseEstimator):
     Attributes
     ----------
     f_, g_ : dual potentials at the fitted samples, relative to the product measure
-    epsilon_, converged_, n_iter_ : the ε used, whether the tolerance was met, iterations
+    epsilon_, reach_, converged_, n_iter_ : the ε and reach used, whether the tolerance was met, iterations
     report_ : status and what to do, error by iteration, effective targets, seconds, memory
     n_features_in_, feature_names_in_ : the latter where X or Y was a data frame
 
@@ -149,7 +149,7 @@ class MongeMap(BaseEstimator):
             epsilon_rule=str(rule),
             effective_targets=solution.effective_targets,
             n_targets=target.shape[0],
-            mass=1.0 if self.reach is None else float(masses[0] @ np.exp(-solution.f / float(self.reach))),
+            mass=1.0 if self.reach_ is None else float(self._row_masses().sum()),
             n_iter=len(solution.errors),
             error=solution.error,
             errors=solution.errors,
@@ -178,7 +178,7 @@ class MongeMap(BaseEstimator):
                 a,
                 b,
                 epsilons,
-                reach=self._reach(),
+                reach=self._checked_reach(),
                 tol=tol,
                 max_iter=self.max_iter,
                 start=start,
@@ -188,7 +188,8 @@ class MongeMap(BaseEstimator):
 
         coarse = max(self.tol, 1e-3)
         epsilons, start = rule.resolve(costs, a, b, workers, lambda eps, near: at([eps], coarse, near))
-        if self.warm_start and hasattr(self, "g_") and self.g_.size == b.size:
+        fits = self.warm_start and hasattr(self, "g_") and self.g_.size == b.size
+        if fits and np.ptp(self.g_) <= 1e6 * epsilons[-1]:  # else it belongs to data of another scale
             epsilons, start = epsilons[-1:], self.g_
         return at(epsilons, float(self.tol), start)
 
@@ -203,7 +204,7 @@ class MongeMap(BaseEstimator):
 
     def _keep(self, cost: Cost, source: Samples, target: Samples, a: Floats, b: Floats, solution: Solution) -> None:
         self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, a, b
-        self.epsilon_ = solution.epsilon
+        self.epsilon_, self.reach_ = solution.epsilon, self._checked_reach()
         self.n_features_in_ = source.shape[1]
         names = source.names if source.names is not None else target.names
         if names is not None:
@@ -213,6 +214,15 @@ class MongeMap(BaseEstimator):
         self._source, self._target = replace(source, template=None), replace(target, template=None)
         self._towards = Side(cost, self._target, b, self.g_, self.epsilon_)
         self._back = Side(cost, self._source, a, self.f_, self.epsilon_)
+
+    def _row_masses(self) -> Floats:
+        """What the plan takes from each source sample."""
+        if self.reach_ is None:
+            return self.a_
+        held = self.a_ > 0
+        masses = np.zeros_like(self.a_)
+        masses[held] = self.a_[held] * np.exp(-self.f_[held] / self.reach_)
+        return masses
 
     def _set_outcome(self) -> None:
         self.converged_ = self.report_.status is Status.CONVERGED
@@ -244,8 +254,7 @@ class MongeMap(BaseEstimator):
         samples = self._check_new(Z, "Z")
         with Workers(self.n_jobs) as workers:
             chosen = self._towards if side == "source" else self._back
-            reach = self._reach()
-            damping = 1.0 if reach is None else reach / (reach + self.epsilon_)
+            damping = 1.0 if self.reach_ is None else self.reach_ / (self.reach_ + self.epsilon_)
             return damping * chosen.potential(samples, workers, Budget(self.max_memory))
 
     def weights(self, X: Any) -> Floats:
@@ -259,13 +268,13 @@ class MongeMap(BaseEstimator):
         check_is_fitted(self, "g_")
         with Workers(self.n_jobs) as workers:
             plan = self._towards.weights(self._source, workers, Budget(self.max_memory))
-        reach = self._reach()
-        plan *= (self.a_ if reach is None else self.a_ * np.exp(-self.f_ / reach))[:, None]
+        plan *= self._row_masses()[:, None]
         return plan
 
     def save(self, path: Any) -> None:
         """Write the fitted map to one file, atomically; `occamap.load` reads it. It holds the fitted samples."""
         check_is_fitted(self, "g_")
+        self._check_parameters()
         saved.save(self, path)
 
     # -- details -----------------------------------------------------------------------------------------------
@@ -278,7 +287,7 @@ class MongeMap(BaseEstimator):
         check_number(self.relax, "relax", 0, 1)
         check_number(self.tol, "tol", 0, open_low=True)
         check_count(self.max_iter, "max_iter")
-        self._reach()
+        self._checked_reach()
         count_jobs(self.n_jobs)
         Budget(self.max_memory)
         for name in ("verbose", "warm_start"):
@@ -286,7 +295,7 @@ class MongeMap(BaseEstimator):
                 raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
         return cost, EpsilonRule(self.epsilon, self.epsilon_scale)
 
-    def _reach(self) -> float | None:
+    def _checked_reach(self) -> float | None:
         return None if self.reach is None else check_number(self.reach, "reach", 0, open_low=True)
 
     def _check_new(self, raw: Any, name: str = "X") -> Samples:

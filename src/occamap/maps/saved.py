@@ -40,7 +40,9 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
 def _name(name: Any) -> str | int | float:
     """A feature name that JSON can hold."""
     name = _plain(name)
-    return name if isinstance(name, str | int | float) else str(name)
+    if not isinstance(name, str | int | float) or name != name:
+        raise InputError(f"feature names must be text or numbers to be saved; got {name!r}")
+    return name
 
 
 def _plain(value: Any) -> Any:

@@ -94,8 +94,10 @@ def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats,
         low, high = 0.0, top
         while True:
             middle = 0.5 * (low + high)
-            if not low < middle < high or high - low < 1e-12 * top:
+            if not low < middle < high or high - low < 1e-12 * high:
                 return high
+            if high < 1e-13 * mean:
+                return 0.0
             below = total(lambda C: (middle >= C).astype(np.float64))  # noqa: B023
             low, high = (low, middle) if below >= mass else (middle, high)
 
@@ -128,7 +130,7 @@ def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tup
             reached = wanted * math.exp(low_gap)
             raise InputError(
                 f"epsilon={wanted:g} effective targets cannot be reached: even at ε = {math.exp(high):.3g} "
-                f"there are {reached:.3g}; ask for more"
+                f"there are {reached:.3g}; ask for more, or give epsilon with another epsilon_scale"
             )
         low_gap = gap(low)
     while high_gap < 0:
