@@ -49,7 +49,7 @@ def lists(entries: st.SearchStrategy[float]) -> st.SearchStrategy[Floats]:
 
 # On the grid there are ties, zeros and duplicated magnitudes, and nothing is close to a kink without being on it.
 on_grid = lists(st.integers(-12, 12).map(lambda i: i / 4)) | lists(st.sampled_from([0.0, 0.0, -0.0, 1.0, -1.0, 2.5]))
-vectors = on_grid | lists(st.floats(-9, 9).map(lambda v: v if abs(v) > 1e-20 else 0.0))
+vectors = on_grid | lists(st.floats(-9, 9).map(lambda v: v if abs(v) > 1e-6 else 0.0))
 
 
 def gamma(cost: Cost) -> float:

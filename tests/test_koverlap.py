@@ -153,6 +153,15 @@ def test_prox_of_the_norm_is_optimal(d: int, k: int, share: float) -> None:
         assert u @ z == pytest.approx(gamma * norm(z, k), rel=1e-9, abs=1e-14 * float(w @ w))
 
 
+@pytest.mark.parametrize("above", [1e-2, 1e-6, 1e-10])
+def test_prox_of_the_norm_keeps_its_digits_next_to_the_dual_ball(above: float) -> None:
+    """Equal magnitudes outside the ball are shrunk to it, all alike; a prox never magnifies a rounding error."""
+    for d, k in [(3, 2), (6, 2), (40, 13)]:
+        w = np.resize([1.0, -1.0], d) * (1 + above)
+        z = KOverlap(k**0.5, k, squared=False).prox(w)
+        np.testing.assert_allclose(z, w - np.sign(w), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(("d", "k"), SHAPES)
 def test_prox_of_the_norm_vanishes_exactly_in_the_dual_ball(d: int, k: int) -> None:
     for w, factor in product(cases(d, seed=300 + d), (1.0 + 1e-12, 1.5, 1e6)):

@@ -246,10 +246,13 @@ def check_number(
     limits = f" {sign} {bound:g}" if low > -math.inf else ""
     limits += (" and" if limits and high < math.inf else "") + (f" ≤ {high:g}" if high < math.inf else "")
     real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.bool_)
-    real = real and abs(value) < 1e308 and math.isfinite(value)
-    if not real or value > high or value < low or (open_low and value == low):
+    try:
+        number = float(value) if real else math.nan
+    except OverflowError:  # an integer beyond all floats
+        number = math.inf
+    if not math.isfinite(number) or number > high or number < low or (open_low and number == low):
         raise InputError(f"{name} must be a finite number{limits}; got {value!r}")
-    return float(value)
+    return number
 
 
 def check_count(value: Any, name: str, low: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""A few threads that work on blocks; kernels release the GIL, BLAS is held to one thread meanwhile.
+"""A few threads that work on blocks; kernels release the GIL, and nothing in a block calls BLAS, which has its own.
 
 What the blocks are never depends on how many threads there are, nor does the order in which their results
 are combined: the same input gives the same bytes on any number of cores.
@@ -9,14 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import cache
 from operator import index
-from threading import Lock
 from types import TracebackType
 from typing import TypeVar
-
-from threadpoolctl import ThreadpoolController
 
 from occamap.errors import InputError
 
@@ -39,55 +34,24 @@ def count_jobs(n_jobs: int | None) -> int:
     return jobs if jobs > 0 else max(1, cores + 1 + jobs)
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-class _SingleThreadedBlas:
-    """BLAS on one thread while anyone is inside, whoever comes first and leaves last."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-                self._limit.__enter__()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.__exit__(None, None, None)
-
-
-_SINGLE = _SingleThreadedBlas()
-
-
 class Workers:
     """A context that maps a function over blocks with `n_jobs` threads, results in the order of the blocks."""
 
     def __init__(self, n_jobs: int | None = None) -> None:
         self.count = count_jobs(n_jobs)
-        self._stack = ExitStack()
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Workers:
-        self._stack.enter_context(_SINGLE)
         if self.count > 1:
-            self._pool = self._stack.enter_context(ThreadPoolExecutor(self.count, thread_name_prefix="occamap"))
+            self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="occamap")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None and kind is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
         self._pool = None
-        self._stack.close()
 
     def map(self, work: Callable[[T], R], blocks: Iterable[T]) -> Iterator[R]:
         """work(block) for each block, in order; at most two blocks a thread are under way."""

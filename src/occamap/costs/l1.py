@@ -105,7 +105,7 @@ class L1(_Elastic):
         if weights.ndim != 1 or weights.size == 0 or not np.all(weights >= 0):
             bad = weights.shape if weights.ndim != 1 or weights.size == 0 else weights[~(weights >= 0)][0]
             raise InputError(f"weights must be one number ≥ 0 (or infinity) a feature; got {bad}")
-        if self.gamma * weights[np.isfinite(weights)].max(initial=0.0) > 1e100:
+        if max(1.0, self.gamma) * min(1e200, weights[np.isfinite(weights)].max(initial=0.0)) > 1e100:
             raise InputError("weights times gamma must not exceed 1e100; use infinity to freeze a feature")
         weights.setflags(write=False)
         object.__setattr__(self, "weights", weights)

@@ -35,7 +35,7 @@ class Anderson:
         if not self._changes:
             return image
         basis = np.stack(self._changes) * self.root
-        gram = basis @ basis.T
+        gram = np.einsum("im,jm->ij", basis, basis)
         gram[np.diag_indices_from(gram)] += 1e-10 * np.trace(gram) + 1e-300
-        mix = np.linalg.solve(gram, basis @ (residual * self.root))
-        return np.asarray(image - mix @ np.stack(self._steps))
+        mix = np.linalg.solve(gram, np.einsum("im,m->i", basis, residual * self.root))
+        return np.asarray(image - np.einsum("i,im->m", mix, np.stack(self._steps)))

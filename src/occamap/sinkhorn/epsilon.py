@@ -51,7 +51,7 @@ class EpsilonRule:
         if self.scale == "perplexity":
             return _by_targets(self.value, mean, b, solve_at)
         statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, costs, a, b, workers)
-        if self.scale != "absolute" and statistic <= 1e-12 * mean:
+        if statistic == 0 or (self.scale == "std" and statistic <= 1e-12 * mean):
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
         epsilon = self.value * statistic
         if not 1e-290 < epsilon < 1e290:
@@ -70,12 +70,21 @@ def schedule(epsilon: float, mean: float) -> list[float]:
 
 
 def _mean(costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
-    return float(sum(workers.map(lambda s: float(a[slice(*s)] @ (costs.block(s) @ b)), costs.spans())))
+    return _total(lambda C: C, costs, a, b, workers)
+
+
+def _total(of: Callable[[Floats], Floats], costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
+    """Σ_ij a_i b_j of(C)_ij."""
+
+    def block(span: tuple[int, int]) -> float:
+        return float(np.einsum("i,ij,j->", a[slice(*span)], of(costs.block(span)), b))
+
+    return float(sum(workers.map(block, costs.spans())))
 
 
 def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
     def total(of: Callable[[Floats], Floats]) -> float:
-        return float(sum(workers.map(lambda s: float(a[slice(*s)] @ (of(costs.block(s)) @ b)), costs.spans())))
+        return _total(of, costs, a, b, workers)
 
     def largest(span: tuple[int, int]) -> float:
         block = costs.block(span)[np.ix_(a[slice(*span)] > 0, b > 0)]
@@ -92,12 +101,12 @@ def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats,
     def smallest(mass: float) -> float:
         """The smallest cost at or below which there is this much of the mass of a ⊗ b."""
         low, high = 0.0, top
+        if total(lambda C: (C <= 0).astype(np.float64)) >= mass:
+            return 0.0
         while True:
             middle = 0.5 * (low + high)
             if not low < middle < high or high - low < 1e-12 * high:
                 return high
-            if high < 1e-13 * mean:
-                return 0.0
             below = total(lambda C: (middle >= C).astype(np.float64))  # noqa: B023
             low, high = (low, middle) if below >= mass else (middle, high)
 

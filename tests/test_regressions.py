@@ -1,0 +1,106 @@
+"""Faults that were found by attack, each with the smallest case that showed it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from occamap import L1, STVS, KOverlap, MongeMap, SqL2, flow
+from occamap.errors import InputError
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(20, 4)), RNG.normal(size=(25, 4)) + 1
+
+
+def test_the_reach_of_a_fitted_map_is_that_of_the_fit() -> None:
+    m = MongeMap(L1(0.5), reach=1.0).fit(X, Y)
+    mass = m.plan().sum()
+    assert mass == pytest.approx(m.report_.mass)
+    m.set_params(reach=None)
+    assert m.plan().sum() == mass < 0.9
+    np.testing.assert_allclose(m.potential(X), m.f_, atol=1e-9)
+
+
+def test_a_warm_start_from_another_scale_is_dropped() -> None:
+    m = MongeMap(SqL2(), warm_start=True, epsilon=0.05).fit(X * 1e9, Y * 1e9).fit(X, Y)
+    np.testing.assert_allclose(m.transform(X), MongeMap(SqL2(), epsilon=0.05).fit(X, Y).transform(X), atol=1e-2)
+
+
+def test_the_plan_of_a_sample_without_mass_is_zero_when_unbalanced() -> None:
+    m = MongeMap(SqL2(), epsilon=0.01, epsilon_scale="absolute", reach=0.01)
+    plan = m.fit([[0.0], [10.0]], [[0.0], [10.0]], a=[1, 0]).plan()
+    assert (plan[1] == 0).all()
+    assert np.isfinite(plan).all()
+
+
+def test_the_median_of_the_costs_does_not_see_an_outlier() -> None:
+    far = Y.copy()
+    far[0] = 1e4
+    C = SqL2().pairwise(X, far)
+    m = MongeMap(SqL2(), epsilon=1.0, epsilon_scale="median").fit(X, far)
+    assert m.epsilon_ == pytest.approx(np.median(C), rel=1e-9)
+
+
+def test_names_that_json_cannot_hold_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=pd.MultiIndex.from_product([["a", "b"], [1, 2]]))
+    m = MongeMap(SqL2()).fit(frame, Y)
+    with pytest.raises(InputError, match="feature names must be text or numbers"):
+        m.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_are_checked_before_a_map_is_saved(tmp_path: Path) -> None:
+    m = MongeMap(SqL2()).fit(X, Y).set_params(epsilon=-1)
+    with pytest.raises(InputError, match="epsilon"):
+        m.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_permuted_names_of_a_whole_transcriptome_are_told_at_once() -> None:
+    names = [f"G{i}" for i in range(30_000)]
+    frame = pd.DataFrame(np.ones((1, 30_000)), columns=names)
+    m = MongeMap(SqL2()).fit(frame, frame + 1)
+    with pytest.raises(InputError, match="same order"):  # it took minutes
+        m.transform(frame[names[::-1]])
+
+
+def test_strengths_that_overflow_are_refused() -> None:
+    with pytest.raises(InputError, match="weights times gamma"):
+        L1(1e10, weights=[1e300, 1.0])
+    with pytest.raises(InputError, match="gamma"):
+        STVS(1e160)
+
+
+def test_tiny_strengths_are_no_strength() -> None:
+    assert STVS(1e-320).value([1.0]) == 0.5
+    assert STVS(1e-320).pairwise([[1.0]], [[0.0]]) == 0.5
+
+
+def test_conjugates_of_large_float32_are_finite() -> None:
+    assert L1(1.0).conjugate(np.float32([1e30])) == pytest.approx(5e59, rel=1e-6)
+
+
+def test_a_series_of_weights_is_refused_since_it_is_not_aligned() -> None:
+    with pytest.raises(InputError, match="reindex"):
+        L1(1.0, weights=pd.Series([1.0, 2.0], index=["b", "a"]))
+
+
+def test_masked_entries_are_refused() -> None:
+    masked = np.ma.masked_array([[1.0, 999.0]], mask=[[0, 1]])
+    for call in (lambda: SqL2().value(masked), lambda: MongeMap().fit(X, Y, a=np.ma.masked_less(np.ones(20), 2))):
+        with pytest.raises(InputError, match="masked"):
+            call()
+
+
+def test_a_flow_needs_a_cost() -> None:
+    with pytest.raises(InputError, match="cost must be"):
+        flow(X, Y, None)  # type: ignore[arg-type]
+
+
+def test_the_kink_of_a_vector_with_exactly_k_entries() -> None:
+    y, x = np.array([1.0, 0, 0]), np.ones(3)  # k = 1 is the ℓ1 norm: ½γ‖·‖₁², whose slope at y is γ in every zero
+    expected = 0.5 * 3 + 0.5 * 9 - (0.5 + 0.5) - 2 * 1.0
+    assert KOverlap(1.0, k=1).divergence(x, y) == pytest.approx(expected)
