@@ -7,12 +7,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is first imported, by whichever test does it
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-settings.register_profile("occamap", deadline=None, derandomize=True, max_examples=50)
+slow = [HealthCheck.too_slow]  # says more about the machine than about the test
+settings.register_profile("occamap", deadline=None, derandomize=True, max_examples=50, suppress_health_check=slow)
 settings.load_profile("occamap")
 
 

@@ -167,7 +167,7 @@ def prox_squared_row(w, k, gamma, scratch, out):
     alpha = level(scratch[: w.shape[0]], k, gamma)
     for i in range(w.shape[0]):
         theta = min(alpha * scratch[i] - gamma, 1.0)
-        out[i] = theta / (theta + gamma) * w[i] if theta > 1e-14 * gamma else 0.0  # less is a rounding error
+        out[i] = theta / (theta + gamma) * w[i] if theta > 2e-15 * gamma else 0.0  # less is a rounding error
     return alpha
 
 
@@ -218,11 +218,14 @@ def prox_norm(indptr, data, k, gamma, scratch, out):
 
 @reduction
 def _radius(w, k, s, scratch, z):
-    """s‖prox of ½s‖·‖² at w‖, increasing in s from 0 to the dual norm of w."""
+    """s‖z‖ for z the prox of ½s‖·‖² at w, increasing in s from 0 to the dual norm of w.
+
+    It is taken as the dual norm of w − z, which keeps its digits where z is next to nothing.
+    """
     prox_squared_row(w, k, s, scratch, z)
     for i in range(w.shape[0]):
-        scratch[i] = abs(z[i])
-    return s * math.sqrt(threshold(scratch[: w.shape[0]], k)[1])
+        scratch[i] = w[i] - z[i]
+    return top_norm(scratch[: w.shape[0]], k)
 
 
 @kernel
