@@ -58,6 +58,14 @@ def check(cost: Cost, X: Rows, Y: Rows, rtol: float, layouts: tuple[str, ...] = 
         np.testing.assert_allclose(C, expected, rtol=rtol, atol=0, err_msg=f"{cost}, {left} × {right}")
 
 
+@pytest.mark.parametrize("cost", [SqL2(), L1(0.3), STVS(0.5)], ids=["sql2", "l1", "stvs"])
+def test_equal_terms_whose_rounding_errors_all_point_one_way(cost: Cost) -> None:
+    values = np.concatenate([np.linspace(0.01, 5, 300), np.random.default_rng(0).lognormal(0, 2, 300)])
+    X = np.repeat(values.astype(np.float32)[:, None], 640, axis=1)
+    for Y in np.zeros_like(X[:1]), np.float32(0.3) * X[150:151]:
+        check(cost, X, Y, CLOSE["float32"])
+
+
 @every_cost
 @both_precisions
 def test_every_layout_on_both_sides(cost: Cost, dtype: str) -> None:

@@ -46,6 +46,13 @@ class Samples:
             return sp.csr_array(self.data)
         return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)
 
+    def stored(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+        """indptr, indices and data of the rows as CSR."""
+        if self.indptr is not None and self.indices is not None:
+            return self.indptr, self.indices, self.data
+        csr = self.csr()
+        return csr.indptr.astype(np.int64, copy=False), csr.indices.astype(np.int32, copy=False), csr.data
+
     def dense(self) -> NDArray[Any]:
         return self.csr().toarray() if self.is_sparse else self.data
 

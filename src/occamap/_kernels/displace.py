@@ -1,13 +1,13 @@
-"""Displacements of the separable costs: for a tile of features and 64 samples, −prox(Σ_j p_j ∇h(x − y_j)).
+"""Displacements of the separable costs: 64 samples side by side, feature by feature, −prox(Σ_j p_j ∇h(x − y_j)).
 
-Column t of the targets is given by its stored entries alone; the mass of the others sits at y_t = 0. `ties`
-is 0 (sign(0) = 0) or 1 (the element of the sub-differential that moves least). `total[lane]` is the sum of
-the weights as they were rounded, so that masses add up; `peak[j]` bounds weights[j] over the lanes. A feature
-that no lane stores (counts[t] = 0), and whose field cannot leave the kink by that bound, is done with: most
-rare ones are. The others are listed in `active`, and their number is returned.
+Column t of the targets is colptr[t]:colptr[t + 1] of (rows, values); the mass of the rows that it does not
+store sits at y_t = 0. `rows` is None where all rows are stored. `weights[j, lane]` are the p_j, `total[0, lane]`
+their sum as they were rounded, so that masses add up, and `peak[j]` bounds them over the lanes. `ties` is 0
+(sign(0) = 0) or 1 (the element of the sub-differential that moves least). Moves other than 0 are appended to
+row `lane` of (indices, moves), whose length so far is lengths[lane].
 
-Four sums run side by side in one array (of 4·LANES, so that the compiler sees that they do not overlap): FLUSH
-terms in the data's precision, then in float64.
+Sums are taken over FLUSH terms in the data's precision, then in float64. A feature that no lane stores, and
+whose field cannot leave the kink by the bound, is done with at once: most rare ones are.
 """
 
 from __future__ import annotations
@@ -17,177 +17,179 @@ import math
 import numpy as np
 
 from occamap._kernels.jit import FLUSH, LANES, kernel
+from occamap._kernels.lanes import next_tile
+from occamap._kernels.vectors import (
+    NARROW,
+    bits,
+    greatest,
+    least,
+    load,
+    lowest,
+    magnitude,
+    root,
+    select,
+    spread,
+    store,
+    strips,
+    widen,
+)
 
 
 @kernel
 def l1_displace(
-    tile, counts, width, colptr, rows, values, weights, peak, total, g, ties, relax, part, sums, active, out
+    stored,
+    cursor,
+    tile,
+    counts,
+    colptr,
+    rows,
+    values,
+    weights,
+    peak,
+    total,
+    g,
+    ties,
+    relax,
+    move,
+    lengths,
+    indices,
+    moves,
 ):
-    """out[t, lane] for h(z) = ½z² + g_t|z|.
+    """For h(z) = ½z² + g_t|z|.
 
     With the masses below (L) and above (G) x and at the tie (E), the field is x − ȳ + g(L − G); since
     L + G + E = 1, soft thresholding leaves x − ȳ − g(2G + E) where positive, x − ȳ + g(2L + E) where
     negative: no large numbers cancel, and a feature that all the mass has at 0 moves to exactly 0.
     """
-    n = 0
-    for t in range(width):
-        x = tile[t]
-        e = colptr[t]
-        end = colptr[t + 1]
-        bound = 0.0
-        for i in range(e, end):
-            bound += peak[rows[i]] * (abs(values[i]) + g[t])
-        if math.isinf(g[t]) or (bound <= g[t] and counts[t] == 0):
+    none = tile[0, 0] - tile[0, 0]
+    for t in range(colptr.shape[0] - 1):
+        at = t % tile.shape[0]
+        if at == 0:
+            next_tile(stored, cursor, t, tile, counts)
+        begin, end = colptr[t], colptr[t + 1]
+        if counts[at] == 0:
+            bound = 0.0
+            for e in range(np.uint64(begin), np.uint64(end)):
+                bound += peak[_row(rows, e, begin)] * (abs(values[e]) + g[t])
+            if bound <= g[t]:
+                continue
+        if math.isinf(g[t]):
             continue
-        active[n] = t
-        n += 1
-        _clear(sums)
-        while e < end:
-            last = min(end, e + FLUSH)
-            _clear(part)
-            while e + 3 < last:
-                y0, y1, y2, y3 = values[e], values[e + 1], values[e + 2], values[e + 3]
-                p0, p1 = weights[rows[e]], weights[rows[e + 1]]
-                p2, p3 = weights[rows[e + 2]], weights[rows[e + 3]]
-                none = y0 - y0
-                for lane in range(LANES):
-                    z = x[lane]
-                    q0, q1, q2, q3 = p0[lane], p1[lane], p2[lane], p3[lane]
-                    part[lane] += (q0 * y0 + q1 * y1) + (q2 * y2 + q3 * y3)
-                    part[LANES + lane] += (q0 + q1) + (q2 + q3)
-                    part[2 * LANES + lane] += ((q0 if y0 > z else none) + (q1 if y1 > z else none)) + (
-                        (q2 if y2 > z else none) + (q3 if y3 > z else none)
-                    )
-                    part[3 * LANES + lane] += ((q0 if y0 < z else none) + (q1 if y1 < z else none)) + (
-                        (q2 if y2 < z else none) + (q3 if y3 < z else none)
-                    )
-                e += 4
-            while e < last:
-                y0 = values[e]
-                p0 = weights[rows[e]]
-                none = y0 - y0
-                for lane in range(LANES):
-                    part[lane] += p0[lane] * y0
-                    part[LANES + lane] += p0[lane]
-                    part[2 * LANES + lane] += p0[lane] if y0 > x[lane] else none
-                    part[3 * LANES + lane] += p0[lane] if y0 < x[lane] else none
-                e += 1
-            _add(part, sums)
-        move = out[t]
-        for lane in range(LANES):
-            move[lane] = _l1_move(
-                np.float64(x[lane]),
-                sums[lane],
-                sums[LANES + lane],
-                sums[2 * LANES + lane],
-                sums[3 * LANES + lane],
-                total[lane],
-                g[t],
-                ties,
-                relax,
+        moved = np.uint64(0)
+        for s in range(strips(tile, NARROW)):
+            x = load(tile, at, s, NARROW)
+            mean, held, high, low = spread(0.0, x), spread(0.0, x), spread(0.0, x), spread(0.0, x)
+            for first in range(begin, end, FLUSH):
+                sum_y, sum_p = spread(none, NARROW), spread(none, NARROW)
+                above, below = spread(none, NARROW), spread(none, NARROW)
+                for e in range(np.uint64(first), np.uint64(min(end, first + FLUSH))):
+                    p, y = load(weights, _row(rows, e, begin), s, NARROW), values[e]
+                    sum_y += p * y
+                    sum_p += p
+                    above += select(x < y, p, none)
+                    below += select(x > y, p, none)
+                mean += widen(sum_y)
+                held += widen(sum_p)
+                high += widen(above)
+                low += widen(below)
+            z, mass = widen(x), load(total, 0, s, x)
+            rest = greatest(mass - held, 0.0)
+            high += select(z < 0.0, rest, 0.0)
+            low += select(z > 0.0, rest, 0.0)
+            tie = greatest(mass - high - low, 0.0) * (1.0 + ties)
+            shift = z - mean
+            plain = spread(0.0, x) - (
+                greatest(shift - (high + high + tie) * g[t], 0.0) + least(shift + (low + low + tie) * g[t], 0.0)
             )
-    return n
-
-
-@kernel
-def _l1_move(x, mean, stored, above, below, total, g, ties, relax):
-    rest = max(0.0, total - stored)
-    high = above + (rest if x < 0 else 0.0)
-    low = below + (rest if x > 0 else 0.0)
-    tie = max(0.0, total - high - low) * (1.0 + ties)
-    shift = x - mean
-    plain = -(max(shift - g * (2.0 * high + tie), 0.0) + min(shift + g * (2.0 * low + tie), 0.0))
-    return 0.0 if plain == 0.0 else plain + relax * (-shift - plain)
+            store(move, 0, s, plain - (shift + plain) * relax)
+            moved |= bits(plain != 0.0) << np.uint64(s * LANES // strips(tile, NARROW))
+        _append(moved, t, move, lengths, indices, moves)
 
 
 @kernel
 def stvs_displace(
-    tile, counts, width, colptr, rows, values, weights, peak, total, gamma, ties, relax, part, sums, active, out
+    stored,
+    cursor,
+    tile,
+    counts,
+    colptr,
+    rows,
+    values,
+    weights,
+    peak,
+    total,
+    g,
+    ties,
+    relax,
+    move,
+    lengths,
+    indices,
+    moves,
 ):
-    """out[t, lane] for the STVS cost, whose gradient is sign(z)(|z| + √(z² + 4γ²))/2."""
-    kink = (gamma + gamma) * (gamma + gamma)
-    strength = np.float64(gamma)
-    n = 0
-    for t in range(width):
-        x = tile[t]
-        e = colptr[t]
-        end = colptr[t + 1]
-        bound = 0.0
-        for i in range(e, end):
-            bound += peak[rows[i]] * 0.5 * (abs(values[i]) + math.sqrt(values[i] * values[i] + kink))
-        if bound <= gamma and counts[t] == 0:
-            continue
-        active[n] = t
-        n += 1
-        _clear(sums)
-        while e < end:
-            last = min(end, e + FLUSH)
-            _clear(part)
-            while e < last:
-                y = values[e]
-                p = weights[rows[e]]
-                none = y - y
-                e += 1
-                if y == none:  # a stored 0 is as good as none
-                    continue
-                for lane in range(LANES):
-                    z = x[lane] - y
-                    twice = p[lane] * (abs(z) + np.sqrt(z * z + kink))
-                    part[lane] += p[lane] * y
-                    part[LANES + lane] += p[lane]
-                    part[2 * LANES + lane] += twice if z > none else (-twice if z < none else none)
-                    part[3 * LANES + lane] += p[lane] if z == none else none
-            _add(part, sums)
-        move = out[t]
-        for lane in range(LANES):
-            z = np.float64(x[lane])
-            stored = sums[LANES + lane]
-            rest = max(0.0, total[lane] - stored)
-            slope = rest * (abs(z) + np.sqrt(z * z + 4.0 * strength * strength))
-            w = 0.5 * (sums[2 * LANES + lane] + (slope if z > 0 else (-slope if z < 0 else 0.0)))
-            slack = ties * strength * (sums[3 * LANES + lane] + (rest if z == 0 else 0.0))
-            size = max(0.0, abs(w) - slack)
-            shrunk = size - strength * strength / size if size > strength else 0.0
-            plain = -shrunk if w > 0 else shrunk
-            plain = plain if stored > 0 else -z
-            move[lane] = 0.0 if plain == 0.0 else plain + relax * (sums[lane] - z - plain)
-    return n
+    """For the STVS cost with γ = g[0], whose gradient is sign(z)(|z| + √(z² + 4γ²))/2."""
+    gamma = g[0]
+    narrow = values.dtype.type(gamma)
+    none, kink = narrow - narrow, (narrow + narrow) * (narrow + narrow)
+    for t in range(colptr.shape[0] - 1):
+        at = t % tile.shape[0]
+        if at == 0:
+            next_tile(stored, cursor, t, tile, counts)
+        begin, end = colptr[t], colptr[t + 1]
+        if counts[at] == 0:
+            bound = 0.0
+            for e in range(np.uint64(begin), np.uint64(end)):
+                slope = abs(values[e]) + math.sqrt(values[e] * values[e] + kink)
+                bound += peak[_row(rows, e, begin)] * 0.5 * slope
+            if bound <= gamma:
+                continue
+        moved = np.uint64(0)
+        for s in range(strips(tile, NARROW)):
+            x = load(tile, at, s, NARROW)
+            mean, held, slope, tie = spread(0.0, x), spread(0.0, x), spread(0.0, x), spread(0.0, x)
+            for first in range(begin, end, FLUSH):
+                sum_y, sum_p = spread(none, NARROW), spread(none, NARROW)
+                slopes, equal = spread(none, NARROW), spread(none, NARROW)
+                for e in range(np.uint64(first), np.uint64(min(end, first + FLUSH))):
+                    y = values[e]
+                    if y == none:  # a stored 0 is as good as none
+                        continue
+                    p = load(weights, _row(rows, e, begin), s, NARROW)
+                    z = x - y
+                    twice = p * (magnitude(z) + root(z * z + kink))
+                    sum_y += p * y
+                    sum_p += p
+                    slopes += select(z > none, twice, none) - select(z < none, twice, none)
+                    equal += select(z == none, p, none)
+                mean += widen(sum_y)
+                held += widen(sum_p)
+                slope += widen(slopes)
+                tie += widen(equal)
+            z, mass = widen(x), load(total, 0, s, x)
+            rest = greatest(mass - held, 0.0)
+            twice = rest * (magnitude(z) + root(z * z + 4.0 * gamma * gamma))
+            w = (slope + select(z > 0.0, twice, 0.0) - select(z < 0.0, twice, 0.0)) * 0.5
+            slack = (tie + select(z == 0.0, rest, 0.0)) * (ties * gamma)
+            size = greatest(magnitude(w) - slack, gamma)
+            shrunk = select(size > gamma, size - gamma * gamma / size, 0.0)
+            plain = select(w > 0.0, spread(0.0, x) - shrunk, shrunk)
+            plain = select(held > 0.0, plain, spread(0.0, x) - z)
+            store(move, 0, s, plain + (mean - z - plain) * relax)
+            moved |= bits(plain != 0.0) << np.uint64(s * LANES // strips(tile, NARROW))
+        _append(moved, t, move, lengths, indices, moves)
 
 
 @kernel
-def gather(out, active, lanes, start, counts, stored, lane_of, indices, values):
-    """Append the out[t, lane] ≠ 0 of the active features, feature by feature; returns how many are stored then."""
-    for i in range(active.shape[0]):
-        t = active[i]
-        row = out[t]
-        for lane in range(lanes):
-            v = row[lane]
-            if v != 0:
-                lane_of[stored] = lane
-                indices[stored] = start + t
-                values[stored] = v
-                counts[lane] += 1
-                stored += 1
-    return stored
+def _row(rows, e, begin):
+    """The row of entry e of a column that begins at `begin`."""
+    return np.int64(e) - begin if rows is None else np.int64(rows[e])
 
 
 @kernel
-def by_lane(stored, lane_of, indices, values, at, out_indices, out_values):
-    """Sort what `gather` stored into rows, keeping the order of the features; at[lane] is where a row begins."""
-    for e in range(stored):
-        i = at[lane_of[e]]
-        out_indices[i] = indices[e]
-        out_values[i] = values[e]
-        at[lane_of[e]] = i + 1
-
-
-@kernel
-def _clear(block):
-    for i in range(4 * LANES):
-        block[i] = 0
-
-
-@kernel
-def _add(part, sums):
-    for i in range(4 * LANES):
-        sums[i] += np.float64(part[i])
+def _append(moved, t, move, lengths, indices, moves):
+    """Append move[0, lane] of feature t to the rows of the lanes that `moved` has a bit for."""
+    while moved != 0:
+        lane = lowest(moved)
+        moved &= moved - np.uint64(1)
+        indices[lane, lengths[lane]] = t
+        moves[lane, lengths[lane]] = move[0, lane]
+        lengths[lane] += 1

@@ -12,8 +12,9 @@ Kernel = Callable[..., Any]
 LANES = 64
 """Samples handled side by side: with 64 the inner loop fills the vector units and amortises its start."""
 
-FLUSH = 64
-"""Terms that are added in the data's precision before the sum moves to float64."""
+FLUSH = 32
+"""Terms that are added in the data's precision before the sum moves to float64: with 64 equal terms in float32 its
+relative error can exceed 1e-6, with 32 it is 6e-7 at most."""
 
 
 def kernel(function: Kernel) -> Kernel:

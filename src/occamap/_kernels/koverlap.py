@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from occamap._kernels.jit import LANES, kernel, reduction
+from occamap._kernels.lanes import next_tile
 
 
 @reduction
@@ -229,15 +230,19 @@ def _radius(w, k, s, scratch, z):
 
 
 @kernel
-def field(tile, start, stop, colptr, rows, values, p, slopes, T, levels, below, above, ties, sums, out, mean):
-    """out[lane, t] = Σ_j p_j(x − y_j)_t + Σ_j slope_j sign(x − y_j)_t max(|x − y_j|_t, T_j), start ≤ t < stop.
+def field(
+    stored, cursor, tile, counts, colptr, rows, values, p, slopes, T, levels, below, above, ties, sums, out, mean
+):
+    """out[lane, t] = Σ_j p_j(x − y_j)_t + Σ_j slope_j sign(x − y_j)_t max(|x − y_j|_t, T_j), x by next_tile.
 
     For the y_j that store nothing in column t the second sum is sign(x) Σ slope_j max(|x|, T_j): from all j, by
     the sorted `levels` T with cumulated slopes `below` and slopes·T `above` a level, less the stored ones.
     """
     push, slack, centre = sums[0], sums[1], sums[2]
-    for t in range(start, stop):
-        x = tile[t - start]
+    for t in range(out.shape[1]):
+        if t % tile.shape[0] == 0:
+            next_tile(stored, cursor, t, tile, counts)
+        x = tile[t % tile.shape[0]]
         sums[:] = 0
         for e in range(colptr[t], colptr[t + 1]):
             y = np.float64(values[e])

@@ -4,91 +4,108 @@ from __future__ import annotations
 
 import numpy as np
 
-from occamap._kernels.jit import FLUSH, LANES, kernel
+from occamap._kernels.jit import FLUSH, kernel
+from occamap._kernels.lanes import next_tile, next_tile_dense
 from occamap._kernels.rows import sparse_difference
+from occamap._kernels.vectors import WIDE, accumulate, greatest, least, load, magnitude, spread, strips
+
+ROWS = 64  # with FLUSH features they stay in the L1 cache
 
 
 @kernel
-def l1_overlap_csr(tile, start, begins, ends, indices, values, g, signed, part, out):
-    """out[j, lane] += Σ_{t stored in y_j} h(x_t) + h(y_t) − h(x_t − y_t), over one tile of features.
+def l1_values(indptr, indices, data, g, out):
+    """out[i] = h(x_i) of sparse rows, in float64."""
+    for i in range(out.shape[0]):
+        total = 0.0
+        for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            size = abs(np.float64(data[e]))
+            if size > 0:
+                total += size * (0.5 * size + g[indices[e]])
+        out[i] = total
 
-    The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y) minus the sum is the cost. `signed` is
-    None where nothing is negative, so that min(x, y) will do for the clip; the branch is settled at compilation.
+
+@kernel
+def l1_overlap(stored, cursor, tile, counts, pointers, indices, values, g, plain, out):
+    """out[j, lane] += Σ_t h(x_t) + h(y_t) − h(x_t − y_t) over the features t that the sparse row y_j stores.
+
+    The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y) minus the sum is the cost. It is
+    `plain` where nothing is negative and all g are the same: then min(x, y) will do for the clip.
     """
+    for i in range(pointers.shape[0] - 1):
+        start = i * tile.shape[0]
+        next_tile(stored, cursor, start, tile, counts)
+        if plain:
+            _overlap_plain(tile, start, pointers[i], pointers[i + 1], indices, values, g[0], out)
+        else:
+            _overlap_signed(tile, start, pointers[i], pointers[i + 1], indices, values, g, out)
+
+
+@kernel
+def _overlap_plain(tile, start, begins, ends, indices, values, g, out):
+    none = g - g
     for j in range(begins.shape[0]):
-        e = begins[j]
-        end = ends[j]
-        row = out[j]
-        while e < end:
-            flush = min(end, e + FLUSH)
-            for lane in range(LANES):
-                part[lane] = 0
-            while e + 1 < flush:
-                x0, low0, y0, high0, g0 = _entry(tile, start, indices[e], values[e], g)
-                x1, low1, y1, high1, g1 = _entry(tile, start, indices[e + 1], values[e + 1], g)
-                for lane in range(LANES):
-                    if signed is None:
-                        part[lane] += (g0 * min(x0[lane], y0) + x0[lane] * y0) + (
-                            g1 * min(x1[lane], y1) + x1[lane] * y1
-                        )
-                    else:
-                        part[lane] += (g0 * min(max(x0[lane], low0), high0) + x0[lane] * y0) + (
-                            g1 * min(max(x1[lane], low1), high1) + x1[lane] * y1
-                        )
-                e += 2
-            if e < flush:
-                x0, low0, y0, high0, g0 = _entry(tile, start, indices[e], values[e], g)
-                for lane in range(LANES):
-                    part[lane] += g0 * min(max(x0[lane], low0), high0) + x0[lane] * y0
-                e += 1
-            for lane in range(LANES):
-                row[lane] += np.float64(part[lane])
+        for e in range(begins[j], ends[j], FLUSH):
+            last = min(ends[j], e + FLUSH)
+            for s in range(strips(tile, WIDE)):
+                product, overlap = spread(none, WIDE), spread(none, WIDE)
+                for i in range(np.uint64(e), np.uint64(last)):
+                    x = load(tile, indices[i] - start, s, WIDE)
+                    product += x * values[i]
+                    overlap += least(x, values[i])
+                accumulate(out, j, s, product + overlap * (g + g))
 
 
 @kernel
-def _entry(tile, start, t, y, g):
-    """The lanes of feature t, y between the ends of the interval from 0 to it, and 2g with its sign."""
-    none = y - y
-    twice = g[t] + g[t]
-    return tile[t - start], min(y, none), y, max(y, none), twice if y > none else -twice
+def _overlap_signed(tile, start, begins, ends, indices, values, g, out):
+    none = g[0] - g[0]
+    for j in range(begins.shape[0]):
+        for e in range(begins[j], ends[j], FLUSH):
+            last = min(ends[j], e + FLUSH)
+            for s in range(strips(tile, WIDE)):
+                total = spread(none, WIDE)
+                for i in range(np.uint64(e), np.uint64(last)):
+                    t, y = indices[i], values[i]
+                    x = load(tile, t - start, s, WIDE)
+                    twice = g[t] + g[t] if y > none else -(g[t] + g[t])
+                    total += x * y + least(greatest(x, min(y, none)), max(y, none)) * twice
+                accumulate(out, j, s, total)
 
 
 @kernel
-def l1_sum_dense(tile, start, width, Y, g, part, out):
-    """out[j, lane] += Σ_t h(x_t − Y[j, t]) over one tile of features; out is in units of ½."""
-    for j in range(Y.shape[0]):
-        row = out[j]
-        t = 0
-        while t < width:
-            flush = min(width, t + FLUSH)
-            for lane in range(LANES):
-                part[lane] = 0
-            while t + 1 < flush:
-                x0 = tile[t]
-                x1 = tile[t + 1]
-                y0 = Y[j, start + t]
-                y1 = Y[j, start + t + 1]
-                g0 = g[start + t] + g[start + t]
-                g1 = g[start + t + 1] + g[start + t + 1]
-                for lane in range(LANES):
-                    z0 = abs(x0[lane] - y0)
-                    z1 = abs(x1[lane] - y1)
-                    part[lane] += z0 * (z0 + g0) + z1 * (z1 + g1)
-                t += 2
-            if t < flush:
-                x0 = tile[t]
-                y0 = Y[j, start + t]
-                g0 = g[start + t] + g[start + t]
-                for lane in range(LANES):
-                    z0 = abs(x0[lane] - y0)
-                    part[lane] += z0 * (z0 + g0)
-                t += 1
-            for lane in range(LANES):
-                row[lane] += np.float64(part[lane])
+def l1_sums(X, Y, g, tile, out):
+    """out[j, lane] += 2·Σ_t h(X[lane, t] − Y[j, t])."""
+    twice = g + g
+    for start in range(0, Y.shape[1], tile.shape[0]):
+        next_tile_dense(X, start, tile)
+        for first in range(0, Y.shape[0], ROWS):
+            for t in range(0, min(tile.shape[0], Y.shape[1] - start), FLUSH):
+                last = min(tile.shape[0], Y.shape[1] - start, t + FLUSH)
+                _sum_rows(tile, start, t, last, Y, first, min(first + ROWS, Y.shape[0]), twice, out)
 
 
 @kernel
-def l1_pairs_csr(xptr, xind, xval, yptr, yind, yval, g, rows, columns, features, z, out):
+def _sum_rows(tile, start, begin, end, Y, first, last, twice, out):
+    """The features begin:end of the tile, with the rows first:last of Y, two at a time."""
+    none = twice[0] - twice[0]
+    g = twice[start + begin : start + end]
+    for j in range(first, last, 2):
+        k = min(j + 1, last - 1)
+        y, other = Y[j, start + begin : start + end], Y[k, start + begin : start + end]
+        for s in range(strips(tile, WIDE)):
+            total, other_total = spread(none, WIDE), spread(none, WIDE)
+            for t in range(np.uint64(end - begin)):
+                x = load(tile, begin + np.int64(t), s, WIDE)
+                z = magnitude(x - y[t])
+                total += z * (z + g[t])
+                z = magnitude(x - other[t])
+                other_total += z * (z + g[t])
+            accumulate(out, j, s, total)
+            if k > j:
+                accumulate(out, k, s, other_total)
+
+
+@kernel
+def l1_pairs(xptr, xind, xval, yptr, yind, yval, g, rows, columns, features, z, out):
     """out[columns[p], rows[p]] = h(x − y) for these pairs, term by term in float64."""
     for p in range(rows.shape[0]):
         i = slice(xptr[rows[p]], xptr[rows[p] + 1])

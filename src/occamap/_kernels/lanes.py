@@ -1,39 +1,44 @@
-"""Sixty-four samples side by side: a tile of features × lanes that stays in the L2 cache."""
+"""Sixty-four samples side by side: a tile of features × lanes that stays in the L2 cache and walks over the features.
+
+The samples are `stored` as the rows (indptr, indices, data) of a CSR matrix. cursor[0, lane] and cursor[1, lane]
+are where the entries of the tile begin and end in `data`.
+"""
 
 from __future__ import annotations
 
-from occamap._kernels.jit import LANES, kernel
+from occamap._kernels.jit import kernel
 
 
 @kernel
-def scatter_csr(indptr, indices, data, cursor, start, stop, tile, counts):
-    """Write the stored entries with start ≤ column < stop to tile[column − start, lane], a row a lane.
+def next_tile(stored, cursor, start, tile, counts):
+    """Fill the tile with the features from `start` on, after the tile before it; counts[t]: lanes that store t.
 
-    `cursor[lane]` is the position in `data` from which to go on; it is advanced. counts[t] is how many lanes
-    store feature t.
+    The tile is zero but for the entries between the cursors, of the features before `start`; these are cleared.
     """
-    tile[: stop - start] = 0
+    indptr, indices, data = stored
     counts[:] = 0
-    for lane in range(cursor.shape[0]):
-        e = cursor[lane]
+    before = start - tile.shape[0]
+    stop = start + tile.shape[0]
+    for lane in range(cursor.shape[1]):
+        for e in range(cursor[0, lane], cursor[1, lane]):
+            tile[indices[e] - before, lane] = 0
+        e = cursor[1, lane]
+        cursor[0, lane] = e
         end = indptr[lane + 1]
         while e < end and indices[e] < stop:
             t = indices[e] - start
             tile[t, lane] = data[e]
             counts[t] += 1
             e += 1
-        cursor[lane] = e
+        cursor[1, lane] = e
 
 
 @kernel
-def scatter_dense(X, start, stop, tile, counts):
-    """Write X[:, start:stop] to tile[:, lane], transposed; all lanes count as stored."""
-    tile[: stop - start] = 0
-    counts[:] = LANES
+def next_tile_dense(X, start, tile):
+    """Write X[:, start : start + width], transposed, to the tile."""
     for lane in range(X.shape[0]):
-        row = X[lane]
-        for t in range(start, stop):
-            tile[t - start, lane] = row[t]
+        for t in range(start, min(X.shape[1], start + tile.shape[0])):
+            tile[t - start, lane] = X[lane, t]
 
 
 @kernel

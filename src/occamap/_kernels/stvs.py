@@ -2,7 +2,11 @@
 
 A sum of logarithms is the logarithm of a product: `mantissa` carries the product, kept in range by taking
 out BIG, whose logarithm goes to the sum; one logarithm a pair is left to the caller. Where u is small, log v
-would lose digits, so the series 2u + u² + u³/3 − u⁵/20 + u⁷/56 − 5u⁹/576 stands for the whole term.
+would lose digits, so the series 2u + u² + u³/3 − u⁵/20 + u⁷/56 − 5u⁹/576 stands for the whole term; it takes
+half of the time, and is left out where the terms are so large, on average, that those digits do not count.
+
+`scale` holds (1/2γ, small, 1, 2, 1/3, −1/20, 1/56, −5/576) in the precision of the data; at most `flush`
+terms enter one product, so that it cannot overflow.
 """
 
 from __future__ import annotations
@@ -11,84 +15,118 @@ import math
 
 import numpy as np
 
-from occamap._kernels.jit import LANES, kernel
+from occamap._kernels.jit import kernel
+from occamap._kernels.lanes import next_tile, next_tile_dense
 from occamap._kernels.rows import sparse_difference
+from occamap._kernels.vectors import NARROW, load, magnitude, root, select, spread, store, strips, widen
 
 BIG = 1e150
 LOG_BIG = math.log(BIG)
 
 
 @kernel
-def stvs_excess_csr(
-    tile, htile, start, begins, ends, indices, values, scale, flush, part, product, mantissa, out
+def stvs_entries(z, gamma, out):
+    """out[e] = h(z_e), in units of γ²."""
+    for e in range(z.shape[0]):
+        out[e] = _entry(np.float64(z[e]), gamma)
+
+
+@kernel
+def _entry(z, gamma):
+    u = 0.5 * abs(z) / gamma
+    v = u + math.sqrt(1.0 + u * u)
+    return u * v + (math.log(v) if u > 0.5 else math.asinh(u))
+
+
+@kernel
+def stvs_excess(
+    stored,
+    cursor,
+    tile,
+    counts,
+    stored_h,
+    cursor_h,
+    tile_h,
+    pointers,
+    indices,
+    values,
+    scale,
+    series,
+    flush,
+    mantissa,
+    out,
 ):
-    """out + log(mantissa) grows by Σ_{t stored in y_j} h(x_t − y_t) − h(x_t), over one tile of features.
+    """out + log(mantissa) grows by Σ_t h(x_t − y_t) − h(x_t) over the features t that the sparse row y_j stores.
 
-    `scale` holds (1/2γ, small, 1, 2, 1/3, −1/20, 1/56, −5/576) in the precision of the data; at most `flush`
-    terms enter one `product`, so that it cannot overflow.
+    `stored_h` holds h(x_t), in the same place as `stored` holds x_t. `series` is None or True: a choice that is
+    made at compilation.
     """
+    one = scale[2]
+    for i in range(pointers.shape[0] - 1):
+        start = i * tile.shape[0]
+        next_tile(stored, cursor, start, tile, counts)
+        next_tile(stored_h, cursor_h, start, tile_h, counts)
+        for j in range(pointers.shape[1]):
+            for first in range(pointers[i, j], pointers[i + 1, j], flush):
+                last = min(pointers[i + 1, j], first + flush)
+                for s in range(strips(tile, NARROW)):
+                    total, product = spread(one - one, NARROW), spread(one, NARROW)
+                    for e in range(np.uint64(first), np.uint64(last)):
+                        x = load(tile, indices[e] - start, s, NARROW)
+                        if series is None:
+                            u = magnitude(x - values[e]) * scale[0]
+                            factor = u + root(u * u + one)
+                            term = u * factor
+                        else:
+                            term, factor = _term(x - values[e], scale)
+                        total += term - load(tile_h, indices[e] - start, s, NARROW)
+                        product *= factor
+                    _grow(mantissa, out, j, s, total, product)
+
+
+@kernel
+def stvs_sums(X, Y, scale, flush, tile, mantissa, out):
+    """out + log(mantissa) grows by Σ_t h(X[lane, t] − Y[j, t])."""
+    one = scale[2]
+    for start in range(0, Y.shape[1], tile.shape[0]):
+        next_tile_dense(X, start, tile)
+        width = min(tile.shape[0], Y.shape[1] - start)
+        for j in range(Y.shape[0]):
+            for first in range(0, width, flush):
+                y = Y[j, start + first : start + min(width, first + flush)]
+                for s in range(strips(tile, NARROW)):
+                    total, product = spread(one - one, NARROW), spread(one, NARROW)
+                    for t in range(np.uint64(y.shape[0])):
+                        x = load(tile, first + np.int64(t), s, NARROW)
+                        term, factor = _term(x - y[t], scale)
+                        total += term
+                        product *= factor
+                    _grow(mantissa, out, j, s, total, product)
+
+
+@kernel
+def _term(z, scale):
+    """What goes to the sum, and what to the product."""
     inverse, small, one, two, c3, c5, c7, c9 = scale
-    for j in range(begins.shape[0]):
-        e = begins[j]
-        end = ends[j]
-        while e < end:
-            last = min(end, e + flush)
-            for lane in range(LANES):
-                part[lane] = one - one
-                product[lane] = one
-            while e < last:
-                x = tile[indices[e] - start]
-                hx = htile[indices[e] - start]
-                y = values[e]
-                for lane in range(LANES):
-                    u = abs(x[lane] - y) * inverse
-                    u2 = u * u
-                    v = u + np.sqrt(one + u2)
-                    series = u * (two + u2 * (c3 + u2 * (c5 + u2 * (c7 + u2 * c9)))) + u2
-                    near = u < small
-                    part[lane] += (series if near else u * v) - hx[lane]
-                    product[lane] *= one if near else v
-                e += 1
-            _flush(part, product, mantissa[j], out[j])
+    u = magnitude(z) * inverse
+    u2 = u * u
+    v = u + root(u2 + one)
+    series = u * (two + u2 * (c3 + u2 * (c5 + u2 * (c7 + u2 * c9)))) + u2
+    near = u < small
+    return select(near, series, u * v), select(near, one, v)
 
 
 @kernel
-def stvs_sum_dense(tile, start, width, Y, scale, flush, part, product, mantissa, out):
-    """out + log(mantissa) grows by Σ_t h(x_t − Y[j, t]) over one tile of features."""
-    inverse, small, one, two, c3, c5, c7, c9 = scale
-    for j in range(Y.shape[0]):
-        t = 0
-        while t < width:
-            last = min(width, t + flush)
-            for lane in range(LANES):
-                part[lane] = one - one
-                product[lane] = one
-            while t < last:
-                x = tile[t]
-                y = Y[j, start + t]
-                for lane in range(LANES):
-                    u = abs(x[lane] - y) * inverse
-                    u2 = u * u
-                    v = u + np.sqrt(one + u2)
-                    series = u * (two + u2 * (c3 + u2 * (c5 + u2 * (c7 + u2 * c9)))) + u2
-                    near = u < small
-                    part[lane] += series if near else u * v
-                    product[lane] *= one if near else v
-                t += 1
-            _flush(part, product, mantissa[j], out[j])
+def _grow(mantissa, out, row, strip, total, product):
+    grown = load(mantissa, row, strip, product) * widen(product)
+    over = grown > BIG
+    store(mantissa, row, strip, select(over, grown * (1.0 / BIG), grown))
+    carried = select(over, spread(LOG_BIG, product), 0.0)
+    store(out, row, strip, load(out, row, strip, product) + (widen(total) + carried))
 
 
 @kernel
-def _flush(part, product, mantissa, out):
-    for lane in range(LANES):
-        p = mantissa[lane] * np.float64(product[lane])
-        over = p > BIG
-        mantissa[lane] = p / BIG if over else p
-        out[lane] += np.float64(part[lane]) + (LOG_BIG if over else 0.0)
-
-
-@kernel
-def stvs_pairs_csr(xptr, xind, xval, yptr, yind, yval, gamma, rows, columns, features, z, out):
+def stvs_pairs(xptr, xind, xval, yptr, yind, yval, gamma, rows, columns, features, z, out):
     """out[columns[p], rows[p]] = h(x − y) for these pairs, term by term in float64, not in units of γ²."""
     for p in range(rows.shape[0]):
         i = slice(xptr[rows[p]], xptr[rows[p] + 1])
@@ -96,6 +134,5 @@ def stvs_pairs_csr(xptr, xind, xval, yptr, yind, yval, gamma, rows, columns, fea
         n = sparse_difference(xind[i], xval[i], yind[j], yval[j], features, z)
         total = 0.0
         for e in range(n):
-            u = 0.5 * abs(z[e]) / gamma
-            total += u * (u + math.sqrt(1.0 + u * u)) + math.asinh(u)
+            total += _entry(z[e], gamma)
         out[columns[p], rows[p]] = gamma * gamma * total

@@ -15,7 +15,7 @@ from occamap._validate import Samples, check_count, check_number
 from occamap.costs.base import Cost, row_sums
 from occamap.costs.generic import Displacer, Floats, Gibbs, Pairs
 from occamap.costs.l1 import SqL2
-from occamap.costs.separable import Scatter, Tiles
+from occamap.costs.lanes import walk
 from occamap.errors import InputError
 
 
@@ -142,15 +142,10 @@ class _KOverlapPairs:
         if not X.is_sparse and not self.Y.is_sparse:
             koverlap.pairs_dense(X.data, 0, n, self.Y.data, k, np.empty(d), *parts)
             return parts
-        x, y = _stored(X), _stored(self.Y)
+        x, y = X.stored(), self.Y.stored()
         scratch = np.empty(int(np.diff(x[0]).max() + np.diff(y[0]).max()) + 1)
         koverlap.pairs_csr(*x, 0, n, *y, k, np.zeros(d), np.zeros(d, np.int64), scratch, *parts)
         return parts
-
-
-def _stored(z: Samples) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
-    csr = z.csr()
-    return csr.indptr.astype(np.int64, copy=False), csr.indices.astype(np.int32, copy=False), csr.data
 
 
 class _KOverlapDisplacer:
@@ -159,7 +154,6 @@ class _KOverlapDisplacer:
     def __init__(self, pairs: _KOverlapPairs) -> None:
         self.pairs: Pairs = pairs
         self.Y, self.cost, self._parts = pairs.Y, pairs.cost, pairs.parts
-        self.tiles = Tiles(self.Y.shape[1], np.dtype(np.float64))
         columns = self.Y.csr().tocsc()
         self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
 
@@ -183,14 +177,8 @@ class _KOverlapDisplacer:
         above = np.zeros((n, m + 1))
         above[:, :-1] = np.cumsum((sorted_slopes * levels)[:, ::-1], axis=1)[:, ::-1]
         field, mean = np.empty((2, n, d))
-        scatter = Scatter(X, self.tiles)
         sums = np.empty((3, LANES))
-        for start in self.tiles.starts:
-            start, stop = self.tiles.span(start)
-            tile = scatter(start, stop)
-            koverlap.field(
-                tile, start, stop, *self.columns, *lanes, levels, below, above, ties, sums, field, mean
-            )
+        koverlap.field(*walk(X), *self.columns, *lanes, levels, below, above, ties, sums, field, mean)
         rows = Samples((n, d), field)
         moves = -self.cost._prox(rows)
         if relax > 0:

@@ -14,7 +14,8 @@ from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.generic import Displacer, Floats, Pairs
-from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable, aligned
+from occamap.costs.lanes import LaneDisplacer, LanePairs, aligned, tile_of, walk
+from occamap.costs.separable import Separable
 from occamap.errors import InputError
 
 
@@ -28,6 +29,13 @@ class _Elastic(Separable):
     def _strength(self, features: Any) -> Any:
         """g of these features, or one number where all have the same."""
         raise NotImplementedError
+
+    def _values(self, z: Samples) -> Floats:
+        if not z.is_sparse:
+            return super()._values(z)
+        values = np.empty(z.shape[0])
+        l1.l1_values(z.indptr, z.indices, z.data, self._strengths(z.shape[1]), values)
+        return values
 
     def _entries(self, z: Floats, features: Any) -> Floats:
         size = np.abs(z)
@@ -55,7 +63,7 @@ class _Elastic(Separable):
         return _ElasticPairs(self, Y)
 
     def _displacer(self, Y: Samples) -> Displacer:
-        return _ElasticDisplacer(_ElasticPairs(self, Y))
+        return LaneDisplacer(_ElasticPairs(self, Y), displace.l1_displace, self._strengths(Y.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,36 +154,17 @@ class _ElasticPairs(LanePairs):
         strengths = cost._strengths(Y.shape[1])
         self.strengths = np.where(np.isinf(strengths), 0.0, strengths)  # frozen features are the same on both sides
         self.g = self.strengths.astype(Y.dtype)
-        self.positive = np.min(Y.data, initial=0.0) >= 0
+        self.plain = bool(np.min(Y.data, initial=0.0) >= 0 and np.ptp(self.g) == 0)
 
     def _sums(self, X: Samples) -> Floats:
-        scatter, part = Scatter(X, self.tiles), aligned(LANES, X.dtype)
-        out = aligned((self.Y.shape[0], LANES), np.float64, fill=0)
-        signed = None if self.positive and np.min(X.data, initial=0.0) >= 0 else True
-        for i, start in enumerate(self.tiles.starts):
-            start, stop = self.tiles.span(start)
-            tile = scatter(start, stop)
-            if self.Y.is_sparse:
-                stored = self.pointers[i], self.pointers[i + 1], self.Y.indices, self.Y.data
-                l1.l1_overlap_csr(tile, start, *stored, self.g, signed, part, out)
-            else:
-                l1.l1_sum_dense(tile, start, stop - start, self.Y.data, self.g, part, out)
+        out: Floats = aligned((self.Y.shape[0], LANES), np.float64, fill=0)
         if not self.Y.is_sparse:
-            return 0.5 * out
-        return self._difference(X, out)
-
-    def _difference(self, X: Samples, overlap: Floats) -> Floats:
+            l1.l1_sums(X.data, self.Y.data, self.g, tile_of(X), out)
+            out *= 0.5
+            return out
+        plain = self.plain and bool(np.min(X.data, initial=0.0) >= 0)
+        l1.l1_overlap(*walk(X), self.pointers, self.Y.indices, self.Y.data, self.g, plain, out)
         scale = self.cost._values(X)[None, :] + self.y_values[:, None]
-        overlap[:, : X.shape[0]] = scale - overlap[:, : X.shape[0]]
-        self._recompute(l1.l1_pairs_csr, self.strengths, X, overlap, scale)
-        return overlap
-
-
-class _ElasticDisplacer(LaneDisplacer):
-    def __init__(self, pairs: _ElasticPairs) -> None:
-        super().__init__(pairs)
-        self.strengths = pairs.cost._strengths(self.Y.shape[1])
-
-    def _move(self, scatter, start, stop, columns, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
-        x, g = (scatter.tile, scatter.counts), self.strengths[start:stop]
-        return displace.l1_displace(*x, stop - start, *columns, *weights, g, ties, relax, *scratch)
+        np.subtract(scale, out[:, : X.shape[0]], out=out[:, : X.shape[0]])
+        self._recompute(l1.l1_pairs, self.strengths, X, out, scale)
+        return out

@@ -10,10 +10,12 @@ import numpy as np
 
 from occamap._kernels import displace, stvs
 from occamap._kernels.jit import LANES
+from occamap._kernels.rows import ragged_sums
 from occamap._validate import Samples, check_number
 from occamap.costs.generic import Displacer, Floats, Pairs
 from occamap.costs.l1 import SqL2
-from occamap.costs.separable import LaneDisplacer, LanePairs, Scatter, Separable, aligned
+from occamap.costs.lanes import LaneDisplacer, LanePairs, aligned, tile_of, walk
+from occamap.costs.separable import Separable
 
 SERIES = (1.0, 2.0, 1 / 3, -1 / 20, 1 / 56, -5 / 576)
 
@@ -72,7 +74,9 @@ class STVS(Separable):
         return SqL2()._pairs(Y) if self._vanishes(Y) else _STVSPairs(self, Y)
 
     def _displacer(self, Y: Samples) -> Displacer:
-        return SqL2()._displacer(Y) if self._vanishes(Y) else _STVSDisplacer(_STVSPairs(self, Y))
+        if self._vanishes(Y):
+            return SqL2()._displacer(Y)
+        return LaneDisplacer(_STVSPairs(self, Y), displace.stvs_displace, np.array([self.gamma]))
 
 
 class _STVSPairs(LanePairs):
@@ -83,34 +87,30 @@ class _STVSPairs(LanePairs):
     def __init__(self, cost: STVS, Y: Samples) -> None:
         super().__init__(cost, Y)
         self.y_largest = Y.largest()
+        if Y.is_sparse:
+            stored = np.diff(Y.stored()[0])
+            self.series = None if np.all(self.y_values >= 0.3 * cost.gamma**2 * stored) else True
 
     def _sums(self, X: Samples) -> Floats:
         gamma, m = self.cost.gamma, self.Y.shape[0]
         small = 0.25 if X.dtype == np.float32 else 0.01  # below it the series is exact to the last digits
         scale = tuple(X.dtype.type(c) for c in (1 / (2 * gamma), small, *SERIES))
-        flush = self._flush(X)
-        scatter = Scatter(X, self.tiles)
-        part, product = aligned((2, LANES), X.dtype)
         mantissa: Floats = aligned((m, LANES), np.float64, fill=1)
         out: Floats = aligned((m, LANES), np.float64, fill=0)
-        if self.Y.is_sparse:
-            entries = (self.cost._entries(X.data.astype(np.float64), None) / gamma**2).astype(X.dtype)
-            scatter_values = Scatter(X, self.tiles, entries)
-        for i, start in enumerate(self.tiles.starts):
-            start, stop = self.tiles.span(start)
-            tile = scatter(start, stop)
-            if self.Y.is_sparse:
-                values = scatter_values(start, stop)
-                stored = self.pointers[i], self.pointers[i + 1], self.Y.indices, self.Y.data
-                stvs.stvs_excess_csr(tile, values, start, *stored, scale, flush, part, product, mantissa, out)
-            else:
-                width = stop - start
-                stvs.stvs_sum_dense(tile, start, width, self.Y.data, scale, flush, part, product, mantissa, out)
+        if not self.Y.is_sparse:
+            stvs.stvs_sums(X.data, self.Y.data, scale, self._flush(X), tile_of(X), mantissa, out)
+            return gamma**2 * (out + np.log(mantissa))
+        x = walk(X)
+        entries = np.empty(x[0][2].size)
+        stvs.stvs_entries(x[0][2], gamma, entries)
+        h = walk(X, entries.astype(X.dtype))[:3]
+        stored = self.pointers, self.Y.indices, self.Y.data
+        stvs.stvs_excess(*x, *h, *stored, scale, self.series, self._flush(X), mantissa, out)
+        values = np.empty(X.shape[0])
+        ragged_sums(x[0][0], entries, values)
         out = gamma**2 * (out + np.log(mantissa))
-        if self.Y.is_sparse:
-            x_values = self.cost._values(X)[None, :]
-            out[:, : X.shape[0]] += x_values
-            self._recompute(stvs.stvs_pairs_csr, gamma, X, out, x_values + self.y_values[:, None])
+        out[:, : X.shape[0]] += gamma**2 * values
+        self._recompute(stvs.stvs_pairs, gamma, X, out, gamma**2 * values + self.y_values[:, None])
         return out
 
     def _flush(self, X: Samples) -> int:
@@ -119,13 +119,3 @@ class _STVSPairs(LanePairs):
         digits = 36 if X.dtype == np.float32 else 145
         factors = digits / max(math.log10(1 + 2 * u), 1.0)
         return 32 if factors >= 32 else 8 if factors >= 8 else 1
-
-
-class _STVSDisplacer(LaneDisplacer):
-    def __init__(self, pairs: _STVSPairs) -> None:
-        super().__init__(pairs)
-        self.gamma = pairs.cost.gamma
-
-    def _move(self, scatter, start, stop, columns, weights, ties, relax, scratch):  # type: ignore[no-untyped-def]
-        x, gamma = (scatter.tile, scatter.counts), scatter.tile.dtype.type(self.gamma)
-        return displace.stvs_displace(*x, stop - start, *columns, *weights, gamma, ties, relax, *scratch)

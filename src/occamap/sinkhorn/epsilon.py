@@ -23,7 +23,7 @@ SolveAt = Callable[[float, "Floats | None"], "Solution"]
 
 SCALES = ("mean", "median", "std", "max", "absolute", "perplexity")
 STEP = 4.0  # between steps of the ε schedule
-GENTLE = 0.02  # × mean cost: from here up no schedule is needed
+GENTLE = 0.02  # × typical cost: from here up no schedule is needed
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class EpsilonRule:
         self, costs: CostBlocks, a: Floats, b: Floats, workers: Workers, solve_at: SolveAt
     ) -> tuple[list[float], Floats | None]:
         """The schedule of ε that ends at the one asked for, and a potential to start from if one is at hand."""
-        mean = _mean(costs, a, b, workers)
+        mean, typical = _mean_and_typical(costs, a, b, workers)
         if self.scale == "perplexity":
-            return _by_targets(self.value, mean, b, solve_at)
+            return _by_targets(self.value, typical, b, solve_at)
         statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, costs, a, b, workers)
         if statistic == 0 or (self.scale == "std" and statistic <= 1e-12 * mean):
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
@@ -58,19 +58,29 @@ class EpsilonRule:
             raise InputError(
                 f"epsilon must lead to an ε that float64 can divide by; {self} gives {epsilon:g}: rescale X and Y"
             )
-        return schedule(epsilon, mean), None
+        return schedule(epsilon, typical), None
 
 
-def schedule(epsilon: float, mean: float) -> list[float]:
-    """From GENTLE × mean cost down to ε, or ε alone where it is not small."""
+def schedule(epsilon: float, typical: float) -> list[float]:
+    """From GENTLE × the typical cost down to ε, or ε alone where it is not small."""
     steps = [epsilon]
-    while steps[0] * STEP <= GENTLE * mean:
+    while steps[0] * STEP <= GENTLE * typical:
         steps.insert(0, steps[0] * STEP)
     return steps
 
 
-def _mean(costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
-    return _total(lambda C: C, costs, a, b, workers)
+def _mean_and_typical(costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> tuple[float, float]:
+    """The mean cost, and the smaller of the median row mean and column mean, which no outlying sample moves."""
+
+    def block(span: tuple[int, int]) -> tuple[Floats, Floats]:
+        C = costs.block(span)
+        return np.einsum("ij,j->i", C, b), np.einsum("i,ij->j", a[slice(*span)], C)
+
+    rows, columns = zip(*workers.map(block, costs.spans()), strict=True)
+    by_row, by_column = np.concatenate(rows), np.sum(columns, axis=0)
+    mean = float(a @ by_row)
+    typical = float(min(np.median(by_row[a > 0]), np.median(by_column[b > 0])))
+    return mean, typical or mean
 
 
 def _total(of: Callable[[Floats], Floats], costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
@@ -113,7 +123,7 @@ def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats,
     return 0.5 * (smallest(0.5 - 1e-9) + smallest(0.5 + 1e-9))
 
 
-def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tuple[list[float], Floats | None]:
+def _by_targets(wanted: float, typical: float, b: Floats, solve_at: SolveAt) -> tuple[list[float], Floats | None]:
     """ε by its effective number of targets, which grows with it: bracketed, then false position in the logs."""
     most = math.exp(-float(np.sum(b[b > 0] * np.log(b[b > 0]))))
     if not 1 <= wanted < most:
@@ -121,7 +131,7 @@ def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tup
             f"epsilon must be at least 1 and less than the effective number of all targets, {most:.4g}, "
             f"for epsilon_scale='perplexity'; got {wanted:g}"
         )
-    if mean < 1e-280:
+    if typical < 1e-280:
         raise InputError("epsilon_scale='perplexity' needs costs that are not all 0: X and Y are one point")
     start: Floats | None = None
 
@@ -131,11 +141,11 @@ def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tup
         start = solution.g
         return math.log(solution.effective_targets / wanted)
 
-    low = high = math.log(0.1 * mean)
+    low = high = math.log(0.1 * typical)
     low_gap = high_gap = gap(low)
     while low_gap > 0:
         high, high_gap, low = low, low_gap, low - math.log(STEP)
-        if low < math.log(1e-5 * mean):
+        if low < math.log(1e-5 * typical):
             reached = wanted * math.exp(low_gap)
             raise InputError(
                 f"epsilon={wanted:g} effective targets cannot be reached: even at ε = {math.exp(high):.3g} "
@@ -144,7 +154,7 @@ def _by_targets(wanted: float, mean: float, b: Floats, solve_at: SolveAt) -> tup
         low_gap = gap(low)
     while high_gap < 0:
         low, low_gap, high = high, high_gap, high + math.log(STEP)
-        if high > math.log(1e6 * mean):
+        if high > math.log(1e6 * typical):
             raise InputError(f"epsilon={wanted:g} effective targets are too close to all of them ({most:.4g})")
         high_gap = gap(high)
     while True:

@@ -1,0 +1,128 @@
+"""Pairs and moves of costs that are a sum over features: LANES samples side by side, a tile of features at a time."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._kernels.jit import LANES
+from occamap._kernels.lanes import tile_pointers
+from occamap._validate import Samples
+from occamap.costs.base import Cost
+from occamap.costs.generic import Floats, Gibbs, Pairs
+
+TILE_BYTES = 2**18  # half an L2 cache: one tile of features × lanes stays there
+
+
+def aligned(shape: int | tuple[int, ...], dtype: Any, fill: float | None = None) -> NDArray[Any]:
+    """A new array that begins on a cache line, so that no vector of lanes straddles two."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + 64, np.uint8)
+    offset = -raw.ctypes.data % 64
+    array: NDArray[Any] = raw[offset : offset + size].view(dtype).reshape(shape)
+    if fill is not None:
+        array.fill(fill)
+    return array
+
+
+def tile_width(d: int, dtype: np.dtype[Any]) -> int:
+    """Features in a tile."""
+    return max(1, min(d, TILE_BYTES // (LANES * dtype.itemsize)))
+
+
+def tile_of(X: Samples) -> NDArray[Any]:
+    return aligned((tile_width(X.shape[1], X.dtype), LANES), X.dtype, fill=0)
+
+
+def walk(X: Samples, data: NDArray[Any] | None = None) -> tuple[Any, ...]:
+    """At most LANES samples for the kernel `next_tile`: rows, cursor, tile and counts; `data` may stand for theirs."""
+    indptr, indices, stored = X.stored()
+    tile = tile_of(X)
+    cursor = np.stack([indptr[:-1], indptr[:-1]])
+    return (indptr, indices, stored if data is None else data), cursor, tile, np.empty(tile.shape[0], np.int32)
+
+
+class LanePairs:
+    """Costs of LANES rows at a time against Y: over its stored entries if sparse, over all if dense."""
+
+    rows = LANES
+
+    def __init__(self, cost: Cost, Y: Samples) -> None:
+        self.cost, self.Y, self._wide = cost, Y, cast("LanePairs | None", None)
+        if Y.is_sparse:
+            width = tile_width(Y.shape[1], Y.dtype)
+            self.pointers = np.empty((-(-Y.shape[1] // width) + 1, Y.shape[0]), np.int64)
+            tile_pointers(Y.indptr, Y.indices, width, self.pointers)
+            self.y_values = cost._values(Y)
+
+    def block(self, X: Samples) -> Floats:
+        if X.is_sparse and not self.Y.is_sparse:
+            return np.ascontiguousarray(type(self)(self.cost, X).block(self.Y).T)
+        out = np.empty((X.shape[0], self.Y.shape[0]))
+        for start in range(0, X.shape[0], LANES):
+            part = X.rows(start, min(start + LANES, X.shape[0]))
+            out[start : start + LANES] = self._sums(part)[:, : part.shape[0]].T
+        if X.dtype == np.float32 and not self.Y.is_sparse and np.min(out, initial=1.0) < 1e-25:
+            for i, j in np.argwhere(out < 1e-25):  # squares of tiny numbers vanish in float32
+                z = X.data[i : i + 1].astype(np.float64) - self.Y.data[j]
+                out[i, j] = self.cost._values(Samples(z.shape, z))[0]
+        return out
+
+    def _sums(self, X: Samples) -> Floats:
+        """The costs of at most LANES rows, transposed and padded: [j, lane]."""
+        raise NotImplementedError
+
+    def _recompute(self, kernel: Any, strength: Any, X: Samples, C: Floats, scale: Floats) -> None:
+        """Again the pairs so close, next to their `scale`, that a difference of sums loses their digits.
+
+        Term by term, or all of them in float64 where they are many.
+        """
+        close = 0.2 if X.dtype == np.float32 else 0.01
+        j, i = np.nonzero(C[:, : X.shape[0]] < close * scale)
+        if X.dtype == np.float32 and j.size > 0.05 * scale.size:
+            if self._wide is None:
+                self._wide = type(self)(self.cost, self.Y.astype(np.float64))
+            C[:] = self._wide._sums(X.astype(np.float64))
+        elif j.size:
+            x, y = X.stored(), self.Y.stored()
+            longest = int(np.diff(x[0]).max() + np.diff(y[0]).max())
+            kernel(*x, *y, strength, i, j, np.empty(longest, np.int32), np.empty(longest), C)
+
+
+class LaneDisplacer:
+    """Displacements of LANES rows at a time, feature by feature over the columns of Y.
+
+    `kernel` is one of :mod:`occamap._kernels.displace`, with the strength of each feature or of all.
+    """
+
+    def __init__(self, pairs: LanePairs, kernel: Any, strength: Floats) -> None:
+        self.pairs: Pairs = pairs
+        self.Y, self.kernel, self.strength = pairs.Y, kernel, strength
+        m, d = self.Y.shape
+        self.columns: tuple[NDArray[Any] | None, ...]
+        if self.Y.is_sparse:
+            columns = self.Y.csr().tocsc()
+            self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
+        else:
+            self.columns = np.arange(d + 1, dtype=np.int64) * m, None, self.Y.data.T.ravel()
+
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
+        parts = [X.rows(s, min(s + LANES, X.shape[0])) for s in range(0, X.shape[0], LANES)]
+        moved = [self._lanes(part, gibbs(self.pairs.block(part)), float(ties), relax) for part in parts]
+        return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
+
+    def _lanes(self, X: Samples, weights: Floats, ties: float, relax: float) -> sp.csr_array:
+        n, d = X.shape
+        p = aligned((self.Y.shape[0], LANES), X.dtype, fill=0)
+        p[:, :n] = weights.T
+        masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
+        lengths, move = np.zeros(n, np.int64), aligned((1, LANES), np.float64)
+        rows = np.empty((n, d), np.int32), np.empty((n, d), X.dtype)  # pages never written to take no memory
+        self.kernel(*walk(X), *self.columns, *masses, self.strength, ties, relax, move, lengths, *rows)
+        indices, moves = (np.concatenate([r[:k] for r, k in zip(part, lengths, strict=True)]) for part in rows)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        return sp.csr_array((moves, indices, indptr), shape=(n, d))
