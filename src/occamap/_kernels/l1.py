@@ -9,7 +9,8 @@ from occamap._kernels.lanes import next_tile, next_tile_dense
 from occamap._kernels.rows import sparse_difference
 from occamap._kernels.vectors import WIDE, accumulate, greatest, least, load, magnitude, spread, strips
 
-ROWS = 64  # with FLUSH features they stay in the L1 cache
+GROUP = 4 * FLUSH  # sums of FLUSH terms that are added in the data's precision once more
+ROWS = 16
 
 
 @kernel
@@ -44,27 +45,30 @@ def l1_overlap(stored, cursor, tile, counts, pointers, indices, values, g, plain
 def _overlap_plain(tile, start, begins, ends, indices, values, g, out):
     none = g - g
     for j in range(begins.shape[0]):
-        for e in range(begins[j], ends[j], FLUSH):
-            last = min(ends[j], e + FLUSH)
+        for first in range(begins[j], ends[j], GROUP):
+            last = min(ends[j], first + GROUP)
             for s in range(strips(tile, WIDE)):
-                product, overlap = spread(none, WIDE), spread(none, WIDE)
-                for i in range(np.uint64(e), np.uint64(last)):
-                    x = load(tile, indices[i] - start, s, WIDE)
-                    product += x * values[i]
-                    overlap += least(x, values[i])
-                accumulate(out, j, s, product + overlap * (g + g))
+                total = spread(none, WIDE)
+                for part in range(first, last, FLUSH):
+                    product, overlap = spread(none, WIDE), spread(none, WIDE)
+                    for e in range(np.uint64(part), np.uint64(min(last, part + FLUSH))):
+                        x = load(tile, indices[e] - start, s, WIDE)
+                        product += x * values[e]
+                        overlap += least(x, values[e])
+                    total += product + overlap * (g + g)
+                accumulate(out, j, s, total)
 
 
 @kernel
 def _overlap_signed(tile, start, begins, ends, indices, values, g, out):
     none = g[0] - g[0]
     for j in range(begins.shape[0]):
-        for e in range(begins[j], ends[j], FLUSH):
-            last = min(ends[j], e + FLUSH)
+        for first in range(begins[j], ends[j], FLUSH):
+            last = min(ends[j], first + FLUSH)
             for s in range(strips(tile, WIDE)):
                 total = spread(none, WIDE)
-                for i in range(np.uint64(e), np.uint64(last)):
-                    t, y = indices[i], values[i]
+                for e in range(np.uint64(first), np.uint64(last)):
+                    t, y = indices[e], values[e]
                     x = load(tile, t - start, s, WIDE)
                     twice = g[t] + g[t] if y > none else -(g[t] + g[t])
                     total += x * y + least(greatest(x, min(y, none)), max(y, none)) * twice
@@ -73,32 +77,40 @@ def _overlap_signed(tile, start, begins, ends, indices, values, g, out):
 
 @kernel
 def l1_sums(X, Y, g, tile, out):
-    """out[j, lane] += 2·Σ_t h(X[lane, t] − Y[j, t])."""
+    """out[j, lane] += 2·Σ_t h(X[lane, t] − Y[j, t]).
+
+    GROUP features with ROWS rows of Y before the next: both stay in the L1 cache.
+    """
     twice = g + g
     for start in range(0, Y.shape[1], tile.shape[0]):
         next_tile_dense(X, start, tile)
+        width = min(tile.shape[0], Y.shape[1] - start)
         for first in range(0, Y.shape[0], ROWS):
-            for t in range(0, min(tile.shape[0], Y.shape[1] - start), FLUSH):
-                last = min(tile.shape[0], Y.shape[1] - start, t + FLUSH)
-                _sum_rows(tile, start, t, last, Y, first, min(first + ROWS, Y.shape[0]), twice, out)
+            rows = Y[first : first + ROWS, start : start + width]
+            for t in range(0, width, GROUP):
+                _sum_rows(tile, t, min(width, t + GROUP), rows, twice[start : start + width], out[first : first + ROWS])
 
 
 @kernel
-def _sum_rows(tile, start, begin, end, Y, first, last, twice, out):
-    """The features begin:end of the tile, with the rows first:last of Y, two at a time."""
+def _sum_rows(tile, begin, end, Y, twice, out):
+    """The features begin:end, two rows of Y at a time."""
     none = twice[0] - twice[0]
-    g = twice[start + begin : start + end]
-    for j in range(first, last, 2):
-        k = min(j + 1, last - 1)
-        y, other = Y[j, start + begin : start + end], Y[k, start + begin : start + end]
+    for j in range(0, Y.shape[0], 2):
+        k = min(j + 1, Y.shape[0] - 1)
         for s in range(strips(tile, WIDE)):
             total, other_total = spread(none, WIDE), spread(none, WIDE)
-            for t in range(np.uint64(end - begin)):
-                x = load(tile, begin + np.int64(t), s, WIDE)
-                z = magnitude(x - y[t])
-                total += z * (z + g[t])
-                z = magnitude(x - other[t])
-                other_total += z * (z + g[t])
+            for first in range(begin, end, FLUSH):
+                last = min(end, first + FLUSH)
+                y, other, g = Y[j, first:last], Y[k, first:last], twice[first:last]
+                part, other_part = spread(none, WIDE), spread(none, WIDE)
+                for t in range(np.uint64(last - first)):
+                    x = load(tile, first + np.int64(t), s, WIDE)
+                    z = magnitude(x - y[t])
+                    part += z * (z + g[t])
+                    z = magnitude(x - other[t])
+                    other_part += z * (z + g[t])
+                total += part
+                other_total += other_part
             accumulate(out, j, s, total)
             if k > j:
                 accumulate(out, k, s, other_total)
