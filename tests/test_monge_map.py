@@ -82,6 +82,19 @@ def test_displacements_follow_the_definition(cost: Any, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cost", [SqL2(), L1(0.1), STVS(0.1), KOverlap(0.5, k=40)], ids=repr)
+def test_so_many_features_that_they_take_several_tiles_and_their_moves_more_room(cost: Any, form: str) -> None:
+    rng = np.random.default_rng(0)
+    source, target = (rng.normal(size=(n, 5000)) * (rng.random((n, 5000)) < 0.5) for n in (5, 7))
+    m = MongeMap(cost).fit(FORMS[form](source), FORMS[form](target))
+    slow, rows = GenericDisplacer(cost, check_samples(target, "Y")), check_samples(source, "X")
+    wanted = slow.block(rows, lambda C: softmax((m.g_ - C) / m.epsilon_, axis=1), 0, 0.0).toarray()
+    moves = m.displacement(FORMS[form](source))
+    np.testing.assert_allclose(moves.toarray(), wanted, atol=1e-11)
+    assert moves.nnz > 5 * 2048 or isinstance(cost, KOverlap)
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cost", [*COSTS, L1(2.0), STVS(2.0), KOverlap(10.0, k=3), KOverlap(2.0, k=3, squared=False)])
 def test_displacements_store_what_moves_and_nothing_else(cost: Any, form: str) -> None:
     points = np.random.default_rng(0).standard_t(3, size=(2, 200, D))

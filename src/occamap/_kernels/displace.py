@@ -4,7 +4,8 @@ Column t of the targets is colptr[t]:colptr[t + 1] of (rows, values); the mass o
 store sits at y_t = 0. `rows` is None where all rows are stored. `weights[j, lane]` are the p_j, `total[0, lane]`
 their sum as they were rounded, so that masses add up, and `peak[j]` bounds them over the lanes. `ties` is 0
 (sign(0) = 0) or 1 (the element of the sub-differential that moves least). Moves other than 0 are appended to
-row `lane` of (indices, moves), whose length so far is lengths[lane].
+row `lane` of (indices, moves), whose length so far is lengths[lane]. The feature to begin with is `done`; the one
+to go on with, when a row is full, is returned.
 
 Sums are taken over FLUSH terms in the data's precision, then in float64. A feature that no lane stores, and
 whose field cannot leave the kink by the bound, is done with at once: most rare ones are.
@@ -52,6 +53,7 @@ def l1_displace(
     relax,
     move,
     lengths,
+    done,
     indices,
     moves,
 ):
@@ -62,7 +64,10 @@ def l1_displace(
     negative: no large numbers cancel, and a feature that all the mass has at 0 moves to exactly 0.
     """
     none = tile[0, 0] - tile[0, 0]
-    for t in range(colptr.shape[0] - 1):
+    longest = lengths.max()
+    for t in range(done, colptr.shape[0] - 1):
+        if longest == indices.shape[1]:
+            return t
         at = t % tile.shape[0]
         if at == 0:
             next_tile(stored, cursor, t, tile, counts)
@@ -103,7 +108,8 @@ def l1_displace(
             )
             store(move, 0, s, plain - (shift + plain) * relax)
             moved |= bits(plain != 0.0) << np.uint64(s * LANES // strips(tile, NARROW))
-        _append(moved, t, move, lengths, indices, moves)
+        longest = max(longest, _append(moved, t, move, lengths, indices, moves))
+    return colptr.shape[0] - 1
 
 
 @kernel
@@ -123,6 +129,7 @@ def stvs_displace(
     relax,
     move,
     lengths,
+    done,
     indices,
     moves,
 ):
@@ -130,7 +137,10 @@ def stvs_displace(
     gamma = g[0]
     narrow = values.dtype.type(gamma)
     none, kink = narrow - narrow, (narrow + narrow) * (narrow + narrow)
-    for t in range(colptr.shape[0] - 1):
+    longest = lengths.max()
+    for t in range(done, colptr.shape[0] - 1):
+        if longest == indices.shape[1]:
+            return t
         at = t % tile.shape[0]
         if at == 0:
             next_tile(stored, cursor, t, tile, counts)
@@ -175,7 +185,8 @@ def stvs_displace(
             plain = select(held > 0.0, plain, spread(0.0, x) - z)
             store(move, 0, s, plain + (mean - z - plain) * relax)
             moved |= bits(plain != 0.0) << np.uint64(s * LANES // strips(tile, NARROW))
-        _append(moved, t, move, lengths, indices, moves)
+        longest = max(longest, _append(moved, t, move, lengths, indices, moves))
+    return colptr.shape[0] - 1
 
 
 @kernel
@@ -186,10 +197,13 @@ def _row(rows, e, begin):
 
 @kernel
 def _append(moved, t, move, lengths, indices, moves):
-    """Append move[0, lane] of feature t to the rows of the lanes that `moved` has a bit for."""
+    """Append move[0, lane] of feature t to the rows of the lanes that `moved` has a bit for; tell their length."""
+    longest = 0
     while moved != 0:
         lane = lowest(moved)
         moved &= moved - np.uint64(1)
         indices[lane, lengths[lane]] = t
         moves[lane, lengths[lane]] = move[0, lane]
         lengths[lane] += 1
+        longest = max(longest, lengths[lane])
+    return longest

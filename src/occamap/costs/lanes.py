@@ -120,9 +120,20 @@ class LaneDisplacer:
         p = aligned((self.Y.shape[0], LANES), X.dtype, fill=0)
         p[:, :n] = weights.T
         masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
-        lengths, move = np.zeros(n, np.int64), aligned((1, LANES), np.float64)
-        rows = np.empty((n, d), np.int32), np.empty((n, d), X.dtype)  # pages never written to take no memory
-        self.kernel(*walk(X), *self.columns, *masses, self.strength, ties, relax, move, lengths, *rows)
-        indices, moves = (np.concatenate([r[:k] for r, k in zip(part, lengths, strict=True)]) for part in rows)
+        lengths, move, done = np.zeros(n, np.int64), aligned((1, LANES), np.float64), 0
+        given = *walk(X), *self.columns, *masses, self.strength, ties, relax, move, lengths
+        room = min(d, max(1024, d // 8))
+        rows = np.empty((n, room), np.int32), np.empty((n, room), X.dtype)
+        while (done := self.kernel(*given, done, *rows)) < d:
+            rows = _widened(rows[0], d), _widened(rows[1], d)
+        indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         return sp.csr_array((moves, indices, indptr), shape=(n, d))
+
+
+def _widened(rows: NDArray[Any], most: int) -> NDArray[Any]:
+    """The same rows with twice the room, or the most there is use for."""
+    n, room = rows.shape
+    wider = np.empty((n, min(most, 2 * room)), rows.dtype)
+    wider[:, :room] = rows
+    return wider
