@@ -34,17 +34,18 @@ class Measured:
     comparable: bool = True
 
 
-def best(run: Callable[[], T], repeats: int = 5, most: float = 10.0) -> tuple[float, T]:
-    """Seconds of the fastest of `repeats` runs and the result, after a warm-up; fewer runs once they took `most`."""
+def best(run: Callable[[], T], repeats: int = 5, least: float = 2.0, most: float = 10.0) -> tuple[float, T]:
+    """Seconds of the fastest run and the result, after a warm-up.
+
+    There are `repeats` runs, more until they took `least` seconds, and no more once they took `most`.
+    """
     result = run()
-    fastest = spent = float("inf")
-    for done in range(repeats):
-        if done and spent > most:
-            break
+    fastest, spent, done = float("inf"), 0.0, 0
+    while done == 0 or (spent < most and (done < repeats or spent < least)):
         begun = time.perf_counter()
         result = run()
         seconds = time.perf_counter() - begun
-        fastest, spent = min(fastest, seconds), seconds + (spent if done else 0.0)
+        fastest, spent, done = min(fastest, seconds), spent + seconds, done + 1
     return fastest, result
 
 

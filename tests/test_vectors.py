@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
 
-from occamap._kernels import vectors
+from occamap._kernels import jit, l1, vectors
 from occamap._kernels.jit import LANES
 from occamap._kernels.vectors import NARROW, WIDE
 
@@ -87,3 +88,9 @@ def test_sums_are_taken_in_float64_and_marks_tell_the_lanes(dtype: Any) -> None:
     for row in range(5):
         n = _positions(marks[row], found)
         assert found[:n].tolist() == np.flatnonzero(A[row]).tolist()
+
+
+def test_a_change_to_any_kernel_makes_all_cached_ones_stale() -> None:
+    room = Path(jit.__file__).parent
+    assert {name for name, _, _ in jit.STAMP} == {file.name for file in room.glob("*.py")}
+    assert l1.l1_overlap._cache._cache_file._source_stamp == jit.STAMP

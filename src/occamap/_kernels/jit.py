@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -30,6 +31,20 @@ def reduction(function: Kernel) -> Kernel:
 def _compile(function: Kernel, flags: set[str]) -> Kernel:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
     try:
-        return numba.njit(cache=True, **options)(function)
+        compiled: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write a cache (read-only home): slower to start, not wrong
         return numba.njit(**options)(function)
+    entries: Any = getattr(compiled._cache, "_cache_file", None)
+    if hasattr(entries, "_source_stamp"):
+        entries._source_stamp = STAMP
+    return compiled
+
+
+def _stamp() -> tuple[tuple[str, int, int], ...]:
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+STAMP = _stamp()
+"""Names, times and sizes of all the files with kernels. numba takes a cached kernel for stale when its own file has
+changed, but not when one that it calls has: with this stamp, a change to any of them compiles them all again."""
