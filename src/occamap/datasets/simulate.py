@@ -214,7 +214,7 @@ def _draw_counts(library: Floats, rates: Floats, types: Ints, rng: np.random.Gen
         indices.append((entry % n_genes).astype(np.int32))
         stored.append(np.bincount(entry // n_genes, minlength=mean.size // n_genes))
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(stored))])
-    indptr = indptr.astype(sparse.get_index_dtype(maxval=indptr[-1]))  # int32 unless it overflows
+    indptr = indptr.astype(np.int32 if indptr[-1] < 2**31 else np.int64)
     data = np.concatenate(counts).astype(np.float64)
     shape = library.size, n_genes
     return sparse.csr_array((data, np.concatenate(indices), indptr), shape=shape)
