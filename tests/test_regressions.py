@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from occamap import L1, STVS, KOverlap, MongeMap, SqL2, flow
 from occamap.errors import InputError
@@ -104,3 +105,14 @@ def test_the_kink_of_a_vector_with_exactly_k_entries() -> None:
     y, x = np.array([1.0, 0, 0]), np.ones(3)  # k = 1 is the ℓ1 norm: ½γ‖·‖₁², whose slope at y is γ in every zero
     expected = 0.5 * 3 + 0.5 * 9 - (0.5 + 0.5) - 2 * 1.0
     assert KOverlap(1.0, k=1).divergence(x, y) == pytest.approx(expected)
+
+
+def test_targets_beyond_the_range_of_float32_move_samples_of_float32_in_float64() -> None:
+    small, huge = X.astype(np.float32), Y * 1e60
+    m = MongeMap(SqL2()).fit(small, huge)
+    wide = MongeMap(SqL2()).fit(small.astype(np.float64), huge)
+    for container in np.asarray, sp.csr_array:
+        moved = m.transform(container(small))
+        assert moved.dtype == np.float64
+        np.testing.assert_allclose(moved.toarray() if sp.issparse(moved) else moved, wide.transform(small), rtol=1e-6)
+        assert np.isfinite(m.displacement(container(small)).data).all()

@@ -232,7 +232,7 @@ class MongeMap(BaseEstimator):
 
     def displacement(self, X: Any) -> sp.csr_array:
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else."""
-        samples = self._check_new(X)
+        samples = self._towards.holding(self._check_new(X))
         return self._displace(self._towards, samples, lambda _, moves: moves)
 
     def transform(self, X: Any) -> Any:
@@ -322,6 +322,7 @@ class MongeMap(BaseEstimator):
         return restore(samples.dense() + step * field, samples)
 
     def _apply(self, side: Side, samples: Samples) -> Any:
+        samples = side.holding(samples)
         if samples.is_sparse:
             moved = self._displace(side, samples, lambda span, moves: _add(samples.rows(*span).csr(), moves))
             return restore(moved, samples)

@@ -33,6 +33,10 @@ class Side:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
 
+    def holding(self, X: Samples) -> Samples:
+        """X in a precision that can hold where it moves: float32 ends at 3e38."""
+        return X if self.anchors.largest() < 1e38 else X.astype(np.float64)
+
     def potential(self, X: Samples, workers: Workers, budget: Budget) -> Floats:
         """−ε log Σ_j b_j exp((g_j − h(x − y_j))/ε) of each row."""
         X, displacer = self._prepare(X, budget, workers)
