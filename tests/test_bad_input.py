@@ -147,7 +147,7 @@ CALLS = {
     "a centroid of NaN": (lambda: bregman_centroid(put(NAN), None, SqL2()), "Z must be finite; got NaN"),
     "a centroid with weights of 0": (lambda: bregman_centroid(X, np.zeros(12), SqL2()), "p must have a positive"),
     **{
-        f"max_memory {size!r}": (lambda size=size: fit(max_memory=size), "max_memory must be a positive.*; got ")
+        f"max_memory {size!r}": (lambda size=size: fit(max_memory=size), "max_memory must be a number of bytes.*; got ")
         for size in ("lots", "", "-3GB", 0, -1, NAN, INF, True, [1])
     },
 }

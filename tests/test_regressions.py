@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from occamap import L1, STVS, KOverlap, MongeMap, SqL2, flow
+from occamap.datasets import simulate_perturbation
 from occamap.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -116,3 +117,37 @@ def test_targets_beyond_the_range_of_float32_move_samples_of_float32_in_float64(
         assert moved.dtype == np.float64
         np.testing.assert_allclose(moved.toarray() if sp.issparse(moved) else moved, wide.transform(small), rtol=1e-6)
         assert np.isfinite(m.displacement(container(small)).data).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("gamma", [1e3, 1e6, 1e9, 1e15])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_however_large_gamma_is_a_feature_beyond_all_targets_moves_to_their_mean(form, gamma, dtype) -> None:
+    source, target = X.astype(dtype), (Y + 20.0 * (np.arange(4) == 0)).astype(dtype)
+    m = MongeMap(L1(gamma)).fit(form(source), form(target))
+    wanted = m.weights(form(source)) @ target[:, 0].astype(np.float64) - source[:, 0]
+    np.testing.assert_allclose(m.displacement(form(source)).toarray()[:, 0], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 10.0])
+def test_stvs_moves_no_count_below_zero(gamma: float) -> None:
+    data = simulate_perturbation(300, 250, 1500, effect=1.5)
+    moved = MongeMap(STVS(gamma)).fit(data.control, data.treated).transform(data.control)
+    assert moved.data.min() > 0
+
+
+def test_a_sparse_frame_stays_sparse() -> None:
+    rows = sp.csr_array(np.where(X > 0, X, 0).astype(np.float32))
+    frame = pd.DataFrame.sparse.from_spmatrix(rows, columns=list("abcd"), index=[f"cell {i}" for i in range(20)])
+    m = MongeMap(L1(0.5)).fit(frame, pd.DataFrame(np.maximum(Y, 0), columns=list("abcd")))
+    moved = m.transform(frame)
+    assert all(isinstance(dtype, pd.SparseDtype) for dtype in moved.dtypes)
+    assert moved.index.equals(frame.index)
+    np.testing.assert_allclose(moved.sparse.to_dense(), m.transform(frame.sparse.to_dense()), rtol=1e-6, atol=1e-7)
+    with pytest.raises(InputError, match="features"):
+        m.transform(frame[list("abdc")])
+
+
+def test_next_to_no_mass_is_said() -> None:
+    report = MongeMap(SqL2(), reach=1e-3).fit(X, Y + 100).report_
+    assert "next to nothing: raise reach" in str(report)

@@ -26,6 +26,7 @@ EXPECTED = {
     "select(a < b, a, y)": lambda a, b, y: np.where(a < b, a, y),
     "select(a == b, y, b)": lambda a, b, y: np.where(a == b, y, b),
     "select(a >= b, b, a)": lambda a, b, y: np.where(a >= b, b, a),
+    "select(a <= b, a, y)": lambda a, b, y: np.where(a <= b, a, y),
     "select(a > y, b, a)": lambda a, b, y: np.where(a > y, b, a),
     "select(a != b, b, y)": lambda a, b, y: np.where(a != b, b, y),
 }

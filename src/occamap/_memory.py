@@ -18,13 +18,13 @@ def parse_size(size: int | float | str) -> int:
     >>> parse_size("500MB"), parse_size("2 GiB"), parse_size(10**6)
     (500000000, 2147483648, 1000000)
     """
-    rule = f'max_memory must be a positive number of bytes or a size such as "500MB" or "2GiB"; got {size!r}'
+    rule = f'max_memory must be a number of bytes, a million or more, or a size such as "500MB"; got {size!r}'
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]I?)?B?\s*", size.upper())
         if match is None:
             raise InputError(rule)
         size = float(match[1]) * _UNITS[match[2] or ""]
-    if isinstance(size, bool) or not hasattr(size, "__float__") or not 0 < size < float("inf"):
+    if isinstance(size, bool) or not hasattr(size, "__float__") or not 10**6 <= size < float("inf"):
         raise InputError(rule)
     return int(size)
 
@@ -78,5 +78,5 @@ class Budget:
             need = resident() + size
             raise MemoryBudgetError(
                 f"{what} needs {format_size(size)} more, and this process holds {format_size(resident())}; "
-                f"give max_memory at least {format_size(need * 1.02)}, it is {format_size(self.limit)}"
+                f"with a margin, give max_memory at least {format_size(need * 1.02)}; it is {format_size(self.limit)}"
             )

@@ -88,12 +88,12 @@ def check_samples(raw: Any, name: str) -> Samples:
     names = None
     values = raw
     if hasattr(raw, "obs") and hasattr(raw, "X"):
-        raise InputError(f"{name} must be a matrix; got a {type(raw).__name__} object: pass its .X or a layer")
+        raise InputError(f"{name} must be a matrix; got {type(raw).__name__}: pass its .X or a layer")
     if _is_frame(raw):
         names = np.asarray(raw.columns, dtype=object)
         values = _frame_values(raw, name)
     if sp.issparse(values):
-        return _check_sparse(values, name, raw)
+        return replace(_check_sparse(values, name, raw), names=names)
     if isinstance(values, np.ma.MaskedArray):
         if np.ma.is_masked(values):
             raise InputError(f"{name} must not have masked entries; got {int(values.mask.sum())}: fill them first")
@@ -116,7 +116,14 @@ def _is_frame(raw: Any) -> bool:
     return all(hasattr(raw, part) for part in ("columns", "index", "to_numpy"))
 
 
-def _frame_values(frame: Any, name: str) -> NDArray[Any]:
+def _is_sparse_frame(frame: Any) -> bool:
+    """Whether all columns are sparse, with 0 for what they do not store."""
+    return hasattr(frame, "sparse") and all(getattr(dtype, "fill_value", None) == 0 for dtype in frame.dtypes)
+
+
+def _frame_values(frame: Any, name: str) -> Any:
+    if _is_sparse_frame(frame):
+        return frame.sparse.to_coo().tocsr()
     values: NDArray[Any] = frame.to_numpy()
     if values.dtype != object:
         return values
@@ -198,13 +205,15 @@ def check_same_features(samples: Samples, name: str, n_features: int, names: NDA
     at = int(np.flatnonzero(names != samples.names)[0])
     raise FeatureMismatchError(
         f"{name} must have the features of {where} in the same order; column {at} is {str(samples.names[at])!r}, "
-        f"there {str(names[at])!r}: index the frame by the fitted names first"
+        f"there {str(names[at])!r}: put the columns in that order first"
     )
 
 
 def restore(values: NDArray[Any] | sp.csr_array, like: Samples) -> Any:
     """`values` (n, d) in the container, and the float type, that `like` came in."""
     raw = like.template
+    if _is_frame(raw) and like.is_sparse:
+        return type(raw).sparse.from_spmatrix(sp.csr_array(values), index=raw.index, columns=raw.columns)
     if _is_frame(raw):
         dense = values.toarray() if sp.issparse(values) else values
         return type(raw)(dense.astype(like.dtype, copy=False), index=raw.index, columns=raw.columns)

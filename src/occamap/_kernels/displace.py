@@ -61,7 +61,8 @@ def l1_displace(
 
     With the masses below (L) and above (G) x and at the tie (E), the field is x − ȳ + g(L − G); since
     L + G + E = 1, soft thresholding leaves x − ȳ − g(2G + E) where positive, x − ȳ + g(2L + E) where
-    negative: no large numbers cancel, and a feature that all the mass has at 0 moves to exactly 0.
+    negative: no large numbers cancel, and a feature that all the mass has at 0 moves to exactly 0. L and E are
+    differences of sums that have the same terms in the same order where L and E are none: exactly 0 then.
     """
     none = tile[0, 0] - tile[0, 0]
     longest = lengths.max()
@@ -83,25 +84,25 @@ def l1_displace(
         moved = np.uint64(0)
         for s in range(strips(tile, NARROW)):
             x = load(tile, at, s, NARROW)
-            mean, held, high, low = spread(0.0, x), spread(0.0, x), spread(0.0, x), spread(0.0, x)
+            mean, held, high, reached = spread(0.0, x), spread(0.0, x), spread(0.0, x), spread(0.0, x)
             for first in range(begin, end, FLUSH):
                 sum_y, sum_p = spread(none, NARROW), spread(none, NARROW)
-                above, below = spread(none, NARROW), spread(none, NARROW)
+                above, at_least = spread(none, NARROW), spread(none, NARROW)
                 for e in range(np.uint64(first), np.uint64(min(end, first + FLUSH))):
                     p, y = load(weights, _row(rows, e, begin), s, NARROW), values[e]
                     sum_y += p * y
                     sum_p += p
                     above += select(x < y, p, none)
-                    below += select(x > y, p, none)
+                    at_least += select(x <= y, p, none)
                 mean += widen(sum_y)
                 held += widen(sum_p)
                 high += widen(above)
-                low += widen(below)
-            z, mass = widen(x), load(total, 0, s, x)
-            rest = greatest(mass - held, 0.0)
+                reached += widen(at_least)
+            z = widen(x)
+            rest = greatest(load(total, 0, s, x) - held, 0.0) * np.float64(end - begin < weights.shape[0])
+            low = greatest(held - reached, 0.0) + select(z > 0.0, rest, 0.0)
+            tie = (greatest(reached - high, 0.0) + select(z == 0.0, rest, 0.0)) * (1.0 + ties)
             high += select(z < 0.0, rest, 0.0)
-            low += select(z > 0.0, rest, 0.0)
-            tie = greatest(mass - high - low, 0.0) * (1.0 + ties)
             shift = z - mean
             plain = spread(0.0, x) - (
                 greatest(shift - (high + high + tie) * g[t], 0.0) + least(shift + (low + low + tie) * g[t], 0.0)
@@ -133,8 +134,12 @@ def stvs_displace(
     indices,
     moves,
 ):
-    """For the STVS cost with γ = g[0], whose gradient is sign(z)(|z| + √(z² + 4γ²))/2."""
+    """For the STVS cost with γ = g[0], whose gradient is sign(z)(|z| + √(z² + 4γ²))/2.
+
+    A move that ends within the rounding error of 0 ends at 0: counts do not turn negative.
+    """
     gamma = g[0]
+    digits = 1e-6 if values.itemsize == 4 else 1e-14
     narrow = values.dtype.type(gamma)
     none, kink = narrow - narrow, (narrow + narrow) * (narrow + narrow)
     longest = lengths.max()
@@ -183,7 +188,8 @@ def stvs_displace(
             shrunk = select(size > gamma, size - gamma * gamma / size, 0.0)
             plain = select(w > 0.0, spread(0.0, x) - shrunk, shrunk)
             plain = select(held > 0.0, plain, spread(0.0, x) - z)
-            store(move, 0, s, plain + (mean - z - plain) * relax)
+            to = plain + (mean - z - plain) * relax
+            store(move, 0, s, select(magnitude(z + to) <= magnitude(z) * digits, spread(0.0, x) - z, to))
             moved |= bits(plain != 0.0) << np.uint64(s * LANES // strips(tile, NARROW))
         longest = max(longest, _append(moved, t, move, lengths, indices, moves))
     return colptr.shape[0] - 1

@@ -32,7 +32,14 @@ ARITHMETIC = {
     operator.imul: "fmul",
     operator.truediv: "fdiv",
 }
-COMPARISONS = {operator.gt: ">", operator.ge: ">=", operator.lt: "<", operator.eq: "==", operator.ne: "!="}
+COMPARISONS = {
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.eq: "==",
+    operator.ne: "!=",
+}
 
 
 class Strip(types.Type):

@@ -96,12 +96,14 @@ class LanePairs:
 class LaneDisplacer:
     """Displacements of LANES rows at a time, feature by feature over the columns of Y.
 
-    `kernel` is one of :mod:`occamap._kernels.displace`, with the strength of each feature or of all.
+    `kernel` is one of :mod:`occamap._kernels.displace`, with the strength of each feature or of all. Masses are
+    multiplied by it: where it is large next to the data, they are summed in float64.
     """
 
     def __init__(self, pairs: LanePairs, kernel: Any, strength: Floats) -> None:
         self.pairs: Pairs = pairs
-        self.Y, self.kernel, self.strength = pairs.Y, kernel, strength
+        large = strength[np.isfinite(strength)].max(initial=0.0) > 10 * pairs.Y.largest()
+        self.Y, self.kernel, self.strength = pairs.Y.astype(np.float64) if large else pairs.Y, kernel, strength
         m, d = self.Y.shape
         self.columns: tuple[NDArray[Any] | None, ...]
         if self.Y.is_sparse:
@@ -116,14 +118,14 @@ class LaneDisplacer:
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
     def _lanes(self, X: Samples, weights: Floats, ties: float, relax: float) -> sp.csr_array:
-        n, d = X.shape
+        (n, d), dtype, X = X.shape, X.dtype, X.astype(self.Y.dtype)
         p = aligned((self.Y.shape[0], LANES), X.dtype, fill=0)
         p[:, :n] = weights.T
         masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
         lengths, move, done = np.zeros(n, np.int64), aligned((1, LANES), np.float64), 0
         given = *walk(X), *self.columns, *masses, self.strength, ties, relax, move, lengths
         room = min(d, max(1024, d // 8))
-        rows = np.empty((n, room), np.int32), np.empty((n, room), X.dtype)
+        rows = np.empty((n, room), np.int32), np.empty((n, room), dtype)
         while (done := self.kernel(*given, done, *rows)) < d:
             rows = _widened(rows[0], d), _widened(rows[1], d)
         indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)

@@ -19,7 +19,7 @@ MARKER_SHARE = 0.05  # share of genes whose rate is particular to a cell type
 BLOCK = 1 << 20  # entries of a dense block of rates
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Perturbation:
     """Control and treated cells, and the response that was planted between them.
 
@@ -42,6 +42,11 @@ class Perturbation:
     control_types: Ints
     treated_types: Ints
     response: Floats
+
+    def __repr__(self) -> str:
+        (n, d), m, types = self.control.shape, self.treated.shape[0], self.response.shape[0]
+        moved = int(self.moved.any(axis=0).sum())
+        return f"Perturbation({n} control and {m} treated cells of {types} types, {moved} of {d} genes moved)"
 
     @property
     def moved(self) -> NDArray[np.bool_]:

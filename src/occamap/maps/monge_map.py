@@ -65,7 +65,7 @@ class MongeMap(BaseEstimator):
         Unbalanced transport: marginals may differ, at `reach` times their Kullback-Leibler divergence; in units of
         the cost, so compare it with the mean cost. `report_.mass` is the mass that is left.
     tol, max_iter
-        Stop at this marginal error (total variation in mass), or after so many iterations.
+        Stop at this marginal error (Σ_j |mass at y_j − b_j|), or after so many iterations.
     max_memory
         Bytes, or a size such as "2GB", that the process is to stay within; batches are found from it.
     n_jobs
@@ -248,7 +248,8 @@ class MongeMap(BaseEstimator):
     def potential(self, Z: Any, side: str = "source") -> Floats:
         """The entropic potential f_ε ("source") or g_ε ("target") of each row.
 
-        At the fitted samples these are f_ and, up to tol, g_.
+        At the fitted samples these are f_ and, as far as the solver has converged, g_: within ε times the relative
+        error of the mass there.
         """
         check_choice(side, "side", ("source", "target"))
         samples = self._check_new(Z, "Z")

@@ -51,11 +51,13 @@ class Report:
 
     def __str__(self) -> str:
         mass = "" if self.mass == 1 else f"; {self.mass:.3g} of the mass is transported"
+        if self.mass < 0.01:
+            mass += ", next to nothing: raise reach"
         return (
             f"{self.message}\n"
             f"ε = {self.epsilon:.6g} ({self.epsilon_rule}); a sample has {self.effective_targets:.1f} effective "
             f"targets of {self.n_targets}{mass}; {self.n_iter} iteration{'s' * (self.n_iter != 1)}, "
-            f"{self.seconds:.2f} s, peak memory {format_size(self.peak_memory)}"
+            f"{self.seconds:.2f} s, peak memory of the process {format_size(self.peak_memory)}"
         )
 
 
