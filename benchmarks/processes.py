@@ -18,7 +18,7 @@ def memory(problems: Problems, record: Record) -> None:
         files = [str(Path(folder) / f"{side}.npz") for side in ("control", "treated")]
         for file, cells in zip(files, problems.cells, strict=True):
             sp.save_npz(file, cells, compressed=False)
-        for limit, bound in (None, 600), ("400MB", 440):
+        for limit, bound in (None, 600), ("430MB", 473):
             said = in_process("fit", *files, *([limit] if limit else []))
             what = "peak memory of fit and transform" + (f', max_memory="{limit}"' if limit else "")
             note = f"{said['seconds']:.1f} s; {said['before'] / 1e6:.0f} MB before the fit, imports and data"

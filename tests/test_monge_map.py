@@ -197,7 +197,7 @@ def test_a_memory_budget_changes_the_work_and_not_the_result() -> None:
     np.testing.assert_allclose(tight.transform(X), plain.transform(X), rtol=0, atol=1e-12)
     tight.set_params(max_memory="1MB")
     for work in (lambda: tight.fit(X, Y), lambda: tight.transform(X), lambda: tight.weights(X)):
-        with pytest.raises(MemoryBudgetError, match=r"max_memory at least [\d.]+ [MG]B, it is 1 MB"):
+        with pytest.raises(MemoryBudgetError, match=r"max_memory at least [\d.]+ [MG]B; it is 1 MB"):
             work()
 
 

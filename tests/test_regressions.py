@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from occamap import L1, STVS, KOverlap, MongeMap, SqL2, flow
+from occamap import L1, STVS, Cost, KOverlap, MongeMap, SqL2, flow
 from occamap.datasets import simulate_perturbation
 from occamap.errors import InputError
 
@@ -151,3 +156,103 @@ def test_a_sparse_frame_stays_sparse() -> None:
 def test_next_to_no_mass_is_said() -> None:
     report = MongeMap(SqL2(), reach=1e-3).fit(X, Y + 100).report_
     assert "next to nothing: raise reach" in str(report)
+
+
+def test_a_fitted_map_does_not_see_what_is_done_to_the_samples_later() -> None:
+    target = sp.random_array((80, 3000), density=0.3, format="csr", rng=np.random.default_rng(0))
+    target.data[::2] = 0
+    source = target[:30].copy()
+    m = MongeMap(L1(0.1)).fit(source, target)
+    before = m.displacement(source).toarray()
+    target.eliminate_zeros()
+    target.data[:] = 7
+    m._towards._prepared.clear()
+    np.testing.assert_array_equal(m.displacement(source).toarray(), before)
+    points = Y.copy()
+    m = MongeMap(L1(0.1)).fit(X, points)
+    before = m.transform(X)
+    points[:] = 0
+    m._towards._prepared.clear()
+    np.testing.assert_array_equal(m.transform(X), before)
+
+
+def test_columns_that_no_longer_rise_are_seen_though_scipy_says_they_do() -> None:
+    rows = sp.random_array((64, 5000), density=0.5, format="csr", rng=np.random.default_rng(0))
+    assert rows.has_canonical_format
+    rows.indices[:] = rows.indices[::-1].copy()
+    right = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape).toarray()
+    np.testing.assert_allclose(L1(1.0).pairwise(rows, rows), L1(1.0).pairwise(right, right), rtol=1e-12)
+
+
+@pytest.mark.parametrize("cost", [SqL2(), L1(1.0), STVS(1.0)], ids=repr)
+def test_many_equal_rows_in_float32_take_no_longer(cost: Cost) -> None:
+    rows = RNG.poisson(0.05, (3000, 5)).astype(np.float32)
+    begun = time.perf_counter()
+    C = cost.pairwise(rows, rows)
+    assert time.perf_counter() - begun < 20  # a loop over these pairs took minutes
+    np.testing.assert_allclose(C[:50], cost.pairwise(rows[:50].astype(np.float64), rows), rtol=1e-6)
+
+
+@pytest.mark.parametrize("cost", [SqL2(), L1(1e-20), L1(1.0)], ids=repr)
+@pytest.mark.parametrize("left", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("right", [np.asarray, sp.csr_array])
+def test_products_that_vanish_in_float32(cost: Cost, left: Any, right: Any) -> None:
+    rows = np.array([[1e-23, 0], [2e-23, 1e-22], [0, 0], [1, 2]], np.float32)
+    wanted = np.stack([cost.value(x - rows.astype(np.float64)) for x in rows.astype(np.float64)])
+    np.testing.assert_allclose(cost.pairwise(left(rows), right(rows)), wanted, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("cost", [SqL2(), L1(1e-3), STVS(1.0)], ids=repr)
+def test_long_rows_of_equal_terms_keep_twelve_digits(cost: Cost) -> None:
+    rows, others = np.full((1, 20_000), 0.1), np.full((1, 20_000), 0.115)
+    wanted = 20_000 * cost.value(np.array([0.1 - 0.115]))
+    np.testing.assert_allclose(cost.pairwise(sp.csr_array(rows), sp.csr_array(others))[0, 0], wanted, rtol=1e-12)
+
+
+def test_stvs_with_gamma_out_of_all_proportion() -> None:
+    assert STVS(1e-50).pairwise([[1e105]], [[0.0]]) == pytest.approx(5e209)
+    assert STVS(1e-50).pairwise(sp.csr_array([[1e105]]), sp.csr_array([[1.0]])) == pytest.approx(5e209)
+    assert np.isfinite(MongeMap(STVS(1e-50)).fit([[0.0], [1.0]], [[1.0], [2.0]]).transform([[1e120]])).all()
+    with pytest.raises(InputError, match=r"gamma must be at most 1e8 times the largest entry, .*or L1"):
+        MongeMap(STVS(1e17)).fit(X, Y)
+    tiny = np.array([[1e-31, 0]], np.float32), np.array([[0, 0], [0, 9e8]], np.float32)
+    wanted = [STVS(5e9).value(tiny[0].astype(np.float64) - y)[0] for y in tiny[1].astype(np.float64)]
+    np.testing.assert_allclose(STVS(5e9).pairwise(*tiny)[0], wanted, rtol=1e-6)
+
+
+def test_an_epsilon_that_float64_cannot_resolve_is_refused() -> None:
+    with pytest.raises(InputError, match="epsilon must be at least 1e-13 of the mean cost"):
+        MongeMap(L1(1.0), epsilon=1e-20, epsilon_scale="absolute").fit(X, Y)
+
+
+def test_moves_that_are_rounded_to_none_are_not_stored() -> None:
+    target = np.zeros((16, 1), np.float32)
+    target[0] = 1e-44
+    assert MongeMap(SqL2()).fit(target[1:2], target).displacement(target[1:2]).nnz == 0
+
+
+SCRIPT = "import occamap as oc; print(oc.SqL2().pairwise([[1.0, 2.0]], [[0.0, 0.0]])[0, 0])"
+
+
+def _run(folder: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    surroundings = {**os.environ, "NUMBA_CACHE_DIR": str(folder), **extra}
+    return subprocess.run([sys.executable, "-c", SCRIPT], env=surroundings, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files in use cannot be cut there")
+def test_a_damaged_cache_of_kernels_is_written_anew(tmp_path: Path) -> None:
+    assert _run(tmp_path).stdout == "2.5\n"
+    for damage in (lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"no pickle" * 50):
+        for pattern in "*.nbc", "*.nbi":
+            files = list(tmp_path.rglob(pattern))
+            assert files
+            for file in files:
+                file.write_bytes(damage(file.read_bytes()))
+        done = _run(tmp_path)
+        assert done.stdout == "2.5\n", done.stderr
+    for file in tmp_path.rglob("*.nb?"):
+        assert file.stat().st_size > 0
+
+
+def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
+    assert "unset NUMBA_DISABLE_JIT" in _run(tmp_path, NUMBA_DISABLE_JIT="1").stderr

@@ -70,6 +70,19 @@ class Samples:
             template=None,
         )
 
+    def borrowed(self) -> dict[str, NDArray[Any]]:
+        """The arrays, by attribute, that the caller of the gate could still write to."""
+        raw, mine = self.template, {"data": self.data, "indices": self.indices, "indptr": self.indptr}
+        theirs = [raw.to_numpy()] if _is_frame(raw) else [getattr(raw, name, None) for name in mine]
+        theirs = [array for array in (raw, *theirs) if isinstance(array, np.ndarray) and array.flags.writeable]
+        held = {name: array for name, array in mine.items() if array is not None}
+        return {name: array for name, array in held.items() if any(np.may_share_memory(array, x) for x in theirs)}
+
+    def owned(self) -> Samples:
+        """The same samples, in arrays that nobody else writes to."""
+        copies: dict[str, Any] = {name: array.copy() for name, array in self.borrowed().items()}
+        return replace(self, template=None, **copies)
+
     def without(self, features: NDArray[np.bool_]) -> Samples:
         """The same samples with these features at 0."""
         if not features.any():
@@ -146,14 +159,23 @@ def _check_sparse(matrix: Any, name: str, raw: Any) -> Samples:
         csr = matrix.tocsr()
     except ValueError as error:
         raise InputError(f"{name} must be a valid sparse matrix; SciPy says: {error}") from error
-    if not csr.has_canonical_format:
+    if not _is_canonical(csr):
         csr = csr.copy()
+        csr.has_canonical_format = csr.has_sorted_indices = False  # SciPy may remember what was true before
         csr.sum_duplicates()
     data = _to_float(csr.data, name)
     _check_finite(data, name)
     indices = csr.indices.astype(np.int32, copy=False)
     indptr = csr.indptr.astype(np.int64, copy=False)
     return Samples(csr.shape, data, indices, indptr, template=raw)
+
+
+def _is_canonical(csr: Any) -> bool:
+    """Whether the columns of every row rise; SciPy's own flag does not see a change in place."""
+    rises = csr.indices[1:] > csr.indices[:-1]
+    ends = csr.indptr[1:-1]
+    rises[ends[(ends > 0) & (ends < csr.indices.size)] - 1] = True
+    return bool(rises.all())
 
 
 def _check_shape(shape: tuple[int, ...], name: str) -> None:

@@ -210,6 +210,6 @@ def _append(moved, t, move, lengths, indices, moves):
         moved &= moved - np.uint64(1)
         indices[lane, lengths[lane]] = t
         moves[lane, lengths[lane]] = move[0, lane]
-        lengths[lane] += 1
+        lengths[lane] += moves[lane, lengths[lane]] != 0  # unless it was rounded to none
         longest = max(longest, lengths[lane])
     return longest

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ def reduction(function: Kernel) -> Kernel:
 
 
 def _compile(function: Kernel, flags: set[str]) -> Kernel:
+    if numba.config.DISABLE_JIT:
+        raise ImportError("occamap cannot do without numba's compiler: unset NUMBA_DISABLE_JIT")
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
     try:
         compiled: Any = numba.njit(cache=True, **options)(function)
@@ -37,7 +41,25 @@ def _compile(function: Kernel, flags: set[str]) -> Kernel:
     entries: Any = getattr(compiled._cache, "_cache_file", None)
     if hasattr(entries, "_source_stamp"):
         entries._source_stamp = STAMP
+    compiled._cache.load_overload = partial(_load, compiled._cache, compiled._cache.load_overload)
+    compiled._cache.save_overload = partial(_save, compiled._cache.save_overload)
     return compiled
+
+
+def _load(cache: Any, load: Kernel, *arguments: Any) -> Any:
+    """What is cached, or nothing where the file is damaged; it is then written anew."""
+    try:
+        return load(*arguments)
+    except Exception:  # a pickle that was cut off or overwritten can raise nearly anything
+        with suppress(OSError):
+            cache.flush()
+        return None
+
+
+def _save(save: Kernel, *arguments: Any) -> None:
+    """Write to the cache, if there is room."""
+    with suppress(OSError):
+        save(*arguments)
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:

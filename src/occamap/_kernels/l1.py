@@ -6,7 +6,7 @@ import numpy as np
 
 from occamap._kernels.jit import FLUSH, kernel
 from occamap._kernels.lanes import next_tile, next_tile_dense
-from occamap._kernels.rows import sparse_difference
+from occamap._kernels.rows import compensated, sparse_difference
 from occamap._kernels.vectors import WIDE, accumulate, greatest, least, load, magnitude, spread, strips
 
 GROUP = 4 * FLUSH  # sums of FLUSH terms that are added in the data's precision once more
@@ -17,12 +17,12 @@ ROWS = 16
 def l1_values(indptr, indices, data, g, out):
     """out[i] = h(x_i) of sparse rows, in float64."""
     for i in range(out.shape[0]):
-        total = 0.0
+        total = lost = 0.0
         for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             size = abs(np.float64(data[e]))
             if size > 0:
-                total += size * (0.5 * size + g[indices[e]])
-        out[i] = total
+                total, lost = compensated(total, lost, size * (0.5 * size + g[indices[e]]))
+        out[i] = total + lost
 
 
 @kernel

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from occamap._kernels.jit import kernel
@@ -11,10 +13,19 @@ from occamap._kernels.jit import kernel
 def ragged_sums(indptr, data, out):
     """out[i] = Σ of data[indptr[i]:indptr[i+1]], in float64."""
     for i in range(indptr.shape[0] - 1):
-        total = 0.0
+        total = lost = 0.0
         for e in range(indptr[i], indptr[i + 1]):
-            total += data[e]
-        out[i] = total
+            total, lost = compensated(total, lost, np.float64(data[e]))
+        out[i] = total + lost
+
+
+@kernel
+def compensated(total, lost, term):
+    """The sum and what rounding has lost of it so far, with one more term ≥ 0 (Kahan)."""
+    grown = total + term
+    if math.isinf(grown):
+        return grown, 0.0
+    return grown, lost + (term - (grown - total) if total >= term else total - (grown - term))
 
 
 @kernel

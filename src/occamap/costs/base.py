@@ -121,6 +121,9 @@ class Cost(ABC):
 
     # -- details -----------------------------------------------------------------------------------------------
 
+    def _check_scale(self, largest: float) -> None:  # noqa: B027
+        """Raise where moves of samples of this magnitude would lose their digits under this penalty."""
+
     def _work_dtype(self, X: Samples, Y: Samples) -> np.dtype[Any]:
         """float32 where both sides have it and its range leaves room for what is computed, else float64."""
         if np.result_type(X.dtype, Y.dtype) == np.float32 and self._fits_float32(max(X.largest(), Y.largest())):

@@ -46,10 +46,17 @@ def walk(X: Samples, data: NDArray[Any] | None = None) -> tuple[Any, ...]:
     return (indptr, indices, stored if data is None else data), cursor, tile, np.empty(tile.shape[0], np.int32)
 
 
+def pairs_bytes(Y: Samples) -> int:
+    """Bytes of what is prepared of Y for pairs, beside its entries: where they are, tile by tile."""
+    return 8 * Y.shape[0] * (Y.shape[1] // tile_width(Y.shape[1], Y.dtype) + 2) if Y.is_sparse else 0
+
+
 class LanePairs:
     """Costs of LANES rows at a time against Y: over its stored entries if sparse, over all if dense."""
 
     rows = LANES
+    tiny = 1e-25
+    """In float32 the squares of small numbers vanish: costs below this are computed again, in float64."""
 
     def __init__(self, cost: Cost, Y: Samples) -> None:
         self.cost, self.Y, self._wide = cost, Y, cast("LanePairs | None", None)
@@ -65,11 +72,10 @@ class LanePairs:
         out = np.empty((X.shape[0], self.Y.shape[0]))
         for start in range(0, X.shape[0], LANES):
             part = X.rows(start, min(start + LANES, X.shape[0]))
-            out[start : start + LANES] = self._sums(part)[:, : part.shape[0]].T
-        if X.dtype == np.float32 and not self.Y.is_sparse and np.min(out, initial=1.0) < 1e-25:
-            for i, j in np.argwhere(out < 1e-25):  # squares of tiny numbers vanish in float32
-                z = X.data[i : i + 1].astype(np.float64) - self.Y.data[j]
-                out[i, j] = self.cost._values(Samples(z.shape, z))[0]
+            C = self._sums(part)[:, : part.shape[0]]
+            if X.dtype == np.float32 and not self.Y.is_sparse and C.min() < self.tiny:
+                C = self._refined(part, C)
+            out[start : start + LANES] = C.T
         return out
 
     def _sums(self, X: Samples) -> Floats:
@@ -81,16 +87,30 @@ class LanePairs:
 
         Term by term, or all of them in float64 where they are many.
         """
-        close = 0.2 if X.dtype == np.float32 else 0.01
-        j, i = np.nonzero(C[:, : X.shape[0]] < close * scale)
-        if X.dtype == np.float32 and j.size > 0.05 * scale.size:
-            if self._wide is None:
-                self._wide = type(self)(self.cost, self.Y.astype(np.float64))
-            C[:] = self._wide._sums(X.astype(np.float64))
+        single, costs = X.dtype == np.float32, C[:, : X.shape[0]]
+        j, i = np.nonzero((costs < (0.2 if single else 0.1) * scale) | (single & (costs < self.tiny) & (scale > 0)))
+        if single and j.size > 0.05 * scale.size:
+            C[:] = self._in_float64(X)
         elif j.size:
             x, y = X.stored(), self.Y.stored()
             longest = int(np.diff(x[0]).max() + np.diff(y[0]).max())
             kernel(*x, *y, strength, i, j, np.empty(longest, np.int32), np.empty(longest), C)
+
+
+    def _refined(self, X: Samples, C: Floats) -> Floats:
+        """The costs of dense rows, the tiny ones again, in float64; or all of them where many are."""
+        j, i = np.nonzero(self.tiny > C)
+        if j.size > 0.05 * C.size:
+            return self._in_float64(X)[:, : X.shape[0]]
+        for pairs in np.split(np.arange(j.size), range(256, j.size, 256)):
+            z = X.data[i[pairs]].astype(np.float64) - self.Y.data[j[pairs]]
+            C[j[pairs], i[pairs]] = self.cost._values(Samples(z.shape, z))
+        return C
+
+    def _in_float64(self, X: Samples) -> Floats:
+        if self._wide is None:
+            self._wide = type(self)(self.cost, self.Y.astype(np.float64))
+        return self._wide._sums(X.astype(np.float64))
 
 
 class LaneDisplacer:

@@ -16,6 +16,7 @@ from occamap.costs.generic import Displacer, Floats, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import LaneDisplacer, LanePairs, aligned, tile_of, walk
 from occamap.costs.separable import Separable
+from occamap.errors import InputError
 
 SERIES = (1.0, 2.0, 1 / 3, -1 / 20, 1 / 56, -5 / 576)
 
@@ -63,6 +64,13 @@ class STVS(Separable):
     def _kink(self, z: Samples) -> Floats:
         return np.full(z.shape[1], self.gamma)
 
+    def _check_scale(self, largest: float) -> None:
+        if self.gamma > 1e8 * largest > 0:
+            raise InputError(
+                f"gamma must be at most 1e8 times the largest entry, {largest:g}, for STVS, else float64 cannot tell "
+                f"the moves from rounding; got {self.gamma:g}: take a smaller one, or L1, which it comes close to"
+            )
+
     def _fits_float32(self, largest: float) -> bool:
         return super()._fits_float32(largest) and 1e-9 * largest < self.gamma < 10 * largest
 
@@ -86,13 +94,15 @@ class _STVSPairs(LanePairs):
 
     def __init__(self, cost: STVS, Y: Samples) -> None:
         super().__init__(cost, Y)
-        self.y_largest = Y.largest()
+        self.y_largest, self.tiny = Y.largest(), max(self.tiny, 1e-30 * cost.gamma**2)
         if Y.is_sparse:
             stored = np.diff(Y.stored()[0])
             self.series = None if np.all(self.y_values >= 0.3 * cost.gamma**2 * stored) else True
 
     def _sums(self, X: Samples) -> Floats:
         gamma, m = self.cost.gamma, self.Y.shape[0]
+        if X.largest() > 1e130 * gamma:  # γ is nothing next to these rows, and (z/γ)² too large for float64
+            return SqL2()._pairs(self.Y)._sums(X)  # type: ignore[attr-defined, no-any-return]
         small = 0.25 if X.dtype == np.float32 else 0.01  # below it the series is exact to the last digits
         scale = tuple(X.dtype.type(c) for c in (1 / (2 * gamma), small, *SERIES))
         mantissa: Floats = aligned((m, LANES), np.float64, fill=1)

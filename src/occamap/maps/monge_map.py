@@ -125,15 +125,19 @@ class MongeMap(BaseEstimator):
     def fit(self, X: Any, Y: Any, a: ArrayLike | None = None, b: ArrayLike | None = None) -> MongeMap:
         """Learn the map from samples X (source) to Y (target), with sample weights a and b (uniform if None).
 
-        X and Y may have different numbers of rows. The map keeps references to both, not copies.
+        X and Y may have different numbers of rows. The map keeps copies of both, unless they are read-only.
         """
         begun = time.perf_counter()
         cost, rule = self._check_parameters()
         source, target = check_samples(X, "X"), check_samples(Y, "Y")
         check_same_features(target, "Y", source.shape[1], source.names, "X")
         cost._check_features(source.shape[1])
+        cost._check_scale(max(source.largest(), target.largest()))
         masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
         budget = Budget(self.max_memory)
+        borrowed = [*source.borrowed().values(), *target.borrowed().values()]
+        budget.require(sum(array.nbytes for array in borrowed), "a copy of the samples")
+        source, target = source.owned(), target.owned()
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             if budget.limit is not None:
                 self._rehearse(cost, source, target)
@@ -232,8 +236,8 @@ class MongeMap(BaseEstimator):
 
     def displacement(self, X: Any) -> sp.csr_array:
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else."""
-        samples = self._towards.holding(self._check_new(X))
-        return self._displace(self._towards, samples, lambda _, moves: moves)
+        samples = self._check_new(X)
+        return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
 
     def transform(self, X: Any) -> Any:
         """T(x) = x + Δ(x) of each row, in the container of X."""
@@ -313,7 +317,10 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             budget = Budget(self.max_memory)
             moved = side.displace(samples, finish, ties, relax, workers, budget, progress.moves)
-        return sp.csr_array(moved.astype(samples.dtype, copy=False))
+        if moved.dtype != samples.dtype:
+            moved = moved.astype(samples.dtype)
+            moved.eliminate_zeros()
+        return moved
 
     def _along_field(self, X: Any, step: float) -> Any:
         """x + step·∇f_ε(x) of each row, in the container of X."""

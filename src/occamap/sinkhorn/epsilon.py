@@ -58,6 +58,11 @@ class EpsilonRule:
             raise InputError(
                 f"epsilon must lead to an ε that float64 can divide by; {self} gives {epsilon:g}: rescale X and Y"
             )
+        if epsilon < 1e-13 * mean:
+            raise InputError(
+                f"epsilon must be at least 1e-13 of the mean cost, {mean:g}, else float64 cannot tell costs apart; "
+                f"{self} gives {epsilon:g}"
+            )
         return schedule(epsilon, typical), None
 
 

@@ -13,6 +13,7 @@ from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
+from occamap.costs.lanes import pairs_bytes
 from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -82,7 +83,7 @@ def cost_blocks(
 ) -> CostBlocks:
     """The matrix in memory where the budget has room for it, else computed again a block at a time."""
     n, m = X.shape[0], Y.shape[0]
-    stored, scratch = 8 * n * m, working_bytes(X.shape[1], m, workers.count)
+    stored, scratch = 8 * n * m, working_bytes(m, workers.count) + pairs_bytes(Y)
     budget.require(scratch, f"fitting {n} × {m} samples")
     if stored + scratch > budget.left():
         return RecomputedCost(cost, X, Y)
@@ -92,7 +93,7 @@ def cost_blocks(
     return StoredCost(C)
 
 
-def working_bytes(d: int, m: int, threads: int) -> int:
+def working_bytes(m: int, threads: int) -> int:
     """Bytes that the threads use beside data and results: tiles, sums of lanes, blocks under way."""
     lanes = 3 * 2**18 + 8 * LANES * m * 3
     return threads * (lanes + 3 * 8 * block_rows(m) * m)
