@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from occamap import L1, STVS, Cost, KOverlap, MongeMap, SqL2, flow
+from occamap._validate import check_samples
 from occamap.datasets import simulate_perturbation
 from occamap.errors import InputError
 
@@ -168,12 +170,35 @@ def test_a_fitted_map_does_not_see_what_is_done_to_the_samples_later() -> None:
     target.data[:] = 7
     m._towards._prepared.clear()
     np.testing.assert_array_equal(m.displacement(source).toarray(), before)
+
+
+@pytest.mark.parametrize("given", ["itself", "a view", "a read-only view", "a frame"])
+def test_nor_through_a_view_or_a_frame(given: str) -> None:
     points = Y.copy()
-    m = MongeMap(L1(0.1)).fit(X, points)
-    before = m.transform(X)
+    target: Any = points[:] if "view" in given else points
+    target.flags.writeable = given != "a read-only view"
+    target = pd.DataFrame(target, copy=False) if given == "a frame" else target
+    m = MongeMap(L1(0.1)).fit(pd.DataFrame(X) if given == "a frame" else X, target)
+    before = m.transform(m._source.data)
     points[:] = 0
     m._towards._prepared.clear()
-    np.testing.assert_array_equal(m.transform(X), before)
+    np.testing.assert_array_equal(m.transform(m._source.data), before)
+
+
+def test_what_nobody_can_write_to_is_not_copied(tmp_path: Path) -> None:
+    np.save(tmp_path / "Y.npy", Y)
+    mapped = np.load(tmp_path / "Y.npy", mmap_mode="r")
+    assert np.shares_memory(MongeMap(SqL2()).fit(X, mapped)._target.data, mapped)
+
+
+def test_a_sparse_frame_is_not_made_dense_to_see_who_owns_it() -> None:
+    rows = sp.random_array((2000, 2000), density=1e-3, format="csr", rng=np.random.default_rng(0))
+    samples = check_samples(pd.DataFrame.sparse.from_spmatrix(rows), "X")
+    tracemalloc.start()
+    samples.owned()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6
 
 
 def test_columns_that_no_longer_rise_are_seen_though_scipy_says_they_do() -> None:

@@ -73,10 +73,13 @@ class Samples:
     def borrowed(self) -> dict[str, NDArray[Any]]:
         """The arrays, by attribute, that the caller of the gate could still write to."""
         raw, mine = self.template, {"data": self.data, "indices": self.indices, "indptr": self.indptr}
-        theirs = [raw.to_numpy()] if _is_frame(raw) else [getattr(raw, name, None) for name in mine]
-        theirs = [array for array in (raw, *theirs) if isinstance(array, np.ndarray) and array.flags.writeable]
-        held = {name: array for name, array in mine.items() if array is not None}
-        return {name: array for name, array in held.items() if any(np.may_share_memory(array, x) for x in theirs)}
+        theirs = [raw] if _is_frame(raw) else [raw, *(getattr(raw, name, None) for name in mine)]
+        held = {name: array for name, array in mine.items() if array is not None and _is_writable(array)}
+        return {
+            name: array
+            for name, array in held.items()
+            if not array.flags.owndata or any(array is part for part in theirs)
+        }
 
     def owned(self) -> Samples:
         """The same samples, in arrays that nobody else writes to."""
@@ -122,6 +125,15 @@ def check_samples(raw: Any, name: str) -> Samples:
     array = np.ascontiguousarray(_to_float(array, name))
     _check_finite(array, name)
     return Samples(array.shape, array, names=names, template=raw)
+
+
+def _is_writable(array: Any) -> bool:
+    """Whether someone can write to this memory, be it through an array of which this one is a read-only view."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return False
 
 
 def _is_frame(raw: Any) -> bool:

@@ -26,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gamma", type=float, default=1.0, help="strength of the ℓ1 penalty (default 1.0)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the simulation (default 0)")
     options = parser.parse_args(arguments)
+    if options.cells < 12:
+        parser.error(f"argument --cells: must be at least 12, a few of each of three types; got {options.cells}")
     try:
         run(options.genes, options.cells, options.gamma, options.seed)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,13 @@ from occamap.errors import InputError
 class _Elastic(Separable):
     """½z² + g_t|z|, with the strengths g from `_strengths`."""
 
+    @abstractmethod
     def _strengths(self, d: int) -> Floats:
         """g of each feature."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _strength(self, features: Any) -> Any:
         """g of these features, or one number where all have the same."""
-        raise NotImplementedError
 
     def _values(self, z: Samples) -> Floats:
         if not z.is_sparse:

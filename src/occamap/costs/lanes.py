@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, cast
 
 import numpy as np
@@ -51,7 +52,7 @@ def pairs_bytes(Y: Samples) -> int:
     return 8 * Y.shape[0] * (Y.shape[1] // tile_width(Y.shape[1], Y.dtype) + 2) if Y.is_sparse else 0
 
 
-class LanePairs:
+class LanePairs(ABC):
     """Costs of LANES rows at a time against Y: over its stored entries if sparse, over all if dense."""
 
     rows = LANES
@@ -78,9 +79,9 @@ class LanePairs:
             out[start : start + LANES] = C.T
         return out
 
+    @abstractmethod
     def _sums(self, X: Samples) -> Floats:
         """The costs of at most LANES rows, transposed and padded: [j, lane]."""
-        raise NotImplementedError
 
     def _recompute(self, kernel: Any, strength: Any, X: Samples, C: Floats, scale: Floats) -> None:
         """Again the pairs so close, next to their `scale`, that a difference of sums loses their digits.
@@ -95,7 +96,6 @@ class LanePairs:
             x, y = X.stored(), self.Y.stored()
             longest = int(np.diff(x[0]).max() + np.diff(y[0]).max())
             kernel(*x, *y, strength, i, j, np.empty(longest, np.int32), np.empty(longest), C)
-
 
     def _refined(self, X: Samples, C: Floats) -> Floats:
         """The costs of dense rows, the tiny ones again, in float64; or all of them where many are."""
@@ -122,15 +122,16 @@ class LaneDisplacer:
 
     def __init__(self, pairs: LanePairs, kernel: Any, strength: Floats) -> None:
         self.pairs: Pairs = pairs
-        large = strength[np.isfinite(strength)].max(initial=0.0) > 10 * pairs.Y.largest()
-        self.Y, self.kernel, self.strength = pairs.Y.astype(np.float64) if large else pairs.Y, kernel, strength
-        m, d = self.Y.shape
+        self.kernel, self.strength, Y = kernel, strength, pairs.Y
+        large = strength[np.isfinite(strength)].max(initial=0.0) > 10 * Y.largest()
+        self.dtype = np.dtype(np.float64) if large else Y.dtype
         self.columns: tuple[NDArray[Any] | None, ...]
-        if self.Y.is_sparse:
-            columns = self.Y.csr().tocsc()
-            self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
+        if Y.is_sparse:
+            columns = Y.csr().tocsc()
+            self.columns = columns.indptr.astype(np.int64), columns.indices, columns.data.astype(self.dtype, copy=False)
         else:
-            self.columns = np.arange(d + 1, dtype=np.int64) * m, None, self.Y.data.T.ravel()
+            m, d = Y.shape
+            self.columns = np.arange(d + 1, dtype=np.int64) * m, None, Y.data.T.astype(self.dtype, order="C").ravel()
 
     def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
         parts = [X.rows(s, min(s + LANES, X.shape[0])) for s in range(0, X.shape[0], LANES)]
@@ -138,8 +139,8 @@ class LaneDisplacer:
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
     def _lanes(self, X: Samples, weights: Floats, ties: float, relax: float) -> sp.csr_array:
-        (n, d), dtype, X = X.shape, X.dtype, X.astype(self.Y.dtype)
-        p = aligned((self.Y.shape[0], LANES), X.dtype, fill=0)
+        (n, d), dtype, X = X.shape, X.dtype, X.astype(self.dtype)
+        p = aligned((weights.shape[1], LANES), X.dtype, fill=0)
         p[:, :n] = weights.T
         masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
         lengths, move, done = np.zeros(n, np.int64), aligned((1, LANES), np.float64), 0

@@ -112,7 +112,7 @@ def _spans(X: Samples) -> Iterator[tuple[int, int]]:
 def move_bytes(anchors: Samples, threads: int) -> int:
     """Bytes that it takes to move LANES samples a thread: the targets by columns, and blocks under way."""
     m, d = anchors.shape
-    return pairs_bytes(anchors) + 2 * anchors.data.nbytes + 8 * d + threads * LANES * (40 * m + 4 * min(d, 2**17))
+    return pairs_bytes(anchors) + 3 * anchors.data.nbytes + 8 * d + threads * LANES * (40 * m + 4 * min(d, 2**17))
 
 
 class _Rows:
