@@ -1,11 +1,12 @@
 """Displacements of the separable costs: 64 samples side by side, feature by feature, −prox(Σ_j p_j ∇h(x − y_j)).
 
-Column t of the targets is colptr[t]:colptr[t + 1] of (rows, values); the mass of the rows that it does not
-store sits at y_t = 0. `rows` is None where all rows are stored. `weights[j, lane]` are the p_j, `total[0, lane]`
-their sum as they were rounded, so that masses add up, and `peak[j]` bounds them over the lanes. `ties` is 0
-(sign(0) = 0) or 1 (the element of the sub-differential that moves least). Moves other than 0 are appended to
-row `lane` of (indices, moves), whose length so far is lengths[lane]. The feature to begin with is `done`; the one
-to go on with, when a row is full, is returned.
+`lanes` are the samples, as for `next_tile`; `columns` = (colptr, rows, values) are the targets, of which column t is
+colptr[t]:colptr[t + 1] of (rows, values), and the mass of the rows that it does not store sits at y_t = 0; `rows` is
+None where all are stored. `masses` = (weights, peak, total): weights[j, lane] are the p_j, total[0, lane] is their
+sum as they were rounded, so that masses add up, and peak[j] bounds them over the lanes. `ties` is 0 (sign(0) = 0)
+or 1 (the element of the sub-differential that moves least). Moves other than 0 are appended to row `lane` of
+(indices, moves), whose length so far is lengths[lane]. The feature to begin with is `done`; the one to go on with,
+when a row is full, is returned.
 
 Sums are taken over FLUSH terms in the data's precision, then in float64. A feature that no lane stores, and
 whose field cannot leave the kink by the bound, is done with at once: most rare ones are.
@@ -37,26 +38,7 @@ from occamap._kernels.vectors import (
 
 
 @kernel
-def l1_displace(
-    stored,
-    cursor,
-    tile,
-    counts,
-    colptr,
-    rows,
-    values,
-    weights,
-    peak,
-    total,
-    g,
-    ties,
-    relax,
-    move,
-    lengths,
-    done,
-    indices,
-    moves,
-):
+def l1_displace(lanes, columns, masses, g, ties, relax, move, lengths, done, indices, moves):
     """For h(z) = ½z² + g_t|z|.
 
     With the masses below (L) and above (G) x and at the tie (E), the field is x − ȳ + g(L − G); since
@@ -64,6 +46,9 @@ def l1_displace(
     negative: no large numbers cancel, and a feature that all the mass has at 0 moves to exactly 0. L and E are
     differences of sums that have the same terms in the same order where L and E are none: exactly 0 then.
     """
+    stored, cursor, tile, counts = lanes
+    colptr, rows, values = columns
+    weights, peak, total = masses
     none = tile[0, 0] - tile[0, 0]
     longest = lengths.max()
     for t in range(done, colptr.shape[0] - 1):
@@ -114,30 +99,14 @@ def l1_displace(
 
 
 @kernel
-def stvs_displace(
-    stored,
-    cursor,
-    tile,
-    counts,
-    colptr,
-    rows,
-    values,
-    weights,
-    peak,
-    total,
-    g,
-    ties,
-    relax,
-    move,
-    lengths,
-    done,
-    indices,
-    moves,
-):
+def stvs_displace(lanes, columns, masses, g, ties, relax, move, lengths, done, indices, moves):
     """For the STVS cost with γ = g[0], whose gradient is sign(z)(|z| + √(z² + 4γ²))/2.
 
     A move that ends within the rounding error of 0 ends at 0: counts do not turn negative.
     """
+    stored, cursor, tile, counts = lanes
+    colptr, rows, values = columns
+    weights, peak, total = masses
     gamma = g[0]
     digits = 1e-6 if values.itemsize == 4 else 1e-14
     narrow = values.dtype.type(gamma)

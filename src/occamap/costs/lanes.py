@@ -144,7 +144,7 @@ class LaneDisplacer:
         p[:, :n] = weights.T
         masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
         lengths, move, done = np.zeros(n, np.int64), aligned((1, LANES), np.float64), 0
-        given = *walk(X), *self.columns, *masses, self.strength, ties, relax, move, lengths
+        given = walk(X), self.columns, masses, self.strength, ties, relax, move, lengths
         room = min(d, max(1024, d // 8))
         rows = np.empty((n, room), np.int32), np.empty((n, room), dtype)
         while (done := self.kernel(*given, done, *rows)) < d:
