@@ -16,23 +16,24 @@ SHIFTER = 6755399441055744.0  # 1.5·2⁵²: adding it leaves the nearest intege
 
 @kernel
 def exp(x):
-    """eˣ for x ≤ 700 in straight-line code, which vectorises; 0 below −700. Within 2 ulp."""
-    y = max(x, -700.0)
+    """eˣ in straight-line code, which vectorises: 0 below −700, e⁷⁰⁰ above 700, within 3 ulp between them.
+
+    The polynomial interpolates eʳ, |r| ≤ log(2)/2, at the zeros of a Chebyshev polynomial, to 3e-16.
+    """
+    y = min(max(x, -700.0), 700.0)
     shifted = y * LOG2E + SHIFTER
     n = shifted - SHIFTER
     r = (y - n * LN2_HIGH) - n * LN2_LOW
-    p = 1.0 / 479001600
-    p = p * r + 1.0 / 39916800
-    p = p * r + 1.0 / 3628800
-    p = p * r + 1.0 / 362880
-    p = p * r + 1.0 / 40320
-    p = p * r + 1.0 / 5040
-    p = p * r + 1.0 / 720
-    p = p * r + 1.0 / 120
-    p = p * r + 1.0 / 24
-    p = p * r + 1.0 / 6
-    p = p * r + 0.5
-    p = p * r + 1.0
+    p = 2.7626371065696356076e-7
+    p = p * r + 2.7640197391694840467e-6
+    p = p * r + 0.000024801504313785540166
+    p = p * r + 0.00019841170230570286664
+    p = p * r + 0.0013888888932514779355
+    p = p * r + 0.0083333333856992117269
+    p = p * r + 0.041666666666573067732
+    p = p * r + 0.16666666666554314583
+    p = p * r + 0.50000000000000056225
+    p = p * r + 1.0000000000000067491
     p = p * r + 1.0
     bits = np.int64(np.float64(shifted).view(np.int64) + 1023) << 52
     power = np.int64(bits).view(np.float64)
@@ -44,31 +45,49 @@ def sweep(C, g, log_b, a, epsilon, damping, shift, f, column, scratch):
     """One Sinkhorn iteration over a block of rows, in one pass and with one exponential an entry.
 
     Writes f = −damping·ε log Σ_j exp((g_j − C_ij)/ε + log b_j) and adds to column[j] the mass that the plan
-    of (f, g) puts there, times e^−shift. Returns max (f − f/damping)/ε, the next shift.
+    of (f, g) puts there, times e^−shift. Returns max (f − f/damping)/ε, the next shift. The exponentials are taken
+    relative to the f that comes in, which is near in all iterations but the first: only where they leave the
+    middle of float64's range is the largest of the row looked for.
     """
-    n, m = C.shape
     inverse = 1.0 / epsilon
     next_shift = -math.inf
-    for i in range(n):
-        row = C[i]
-        top = -math.inf
-        for j in range(m):
-            s = (g[j] - row[j]) * inverse + log_b[j]
-            scratch[j] = s
-            top = max(top, s)
+    for i in range(C.shape[0]):
+        near = f[i] / damping
         total = 0.0
-        for j in range(m):
-            s = exp(scratch[j] - top)
+        for j in range(C.shape[1]):
+            s = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
             scratch[j] = s
             total += s
-        plain = -epsilon * (top + math.log(total))
+        if not 1e-150 < total < 1e150:
+            near = -epsilon * _largest(C, i, g, log_b, inverse)
+            total = _exponentials(C, i, g, log_b, inverse, near, scratch)
+        plain = near - epsilon * math.log(total)
         f[i] = damping * plain
         excess = (f[i] - plain) * inverse
         next_shift = max(next_shift, excess)
         factor = a[i] / total * math.exp(min(700.0, excess - shift))
-        for j in range(m):
+        for j in range(scratch.shape[0]):
             column[j] += factor * scratch[j]
     return next_shift
+
+
+@reduction
+def _exponentials(C, i, g, log_b, inverse, near, out):
+    """out[j] = exp((near + g_j − C_ij)/ε + log b_j), and their sum."""
+    total = 0.0
+    for j in range(C.shape[1]):
+        s = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
+        out[j] = s
+        total += s
+    return total
+
+
+@reduction
+def _largest(C, i, g, log_b, inverse):
+    top = -math.inf
+    for j in range(C.shape[1]):
+        top = max(top, (g[j] - C[i, j]) * inverse + log_b[j])
+    return top
 
 
 @reduction
@@ -88,24 +107,36 @@ def column_softmin(C, f, log_a, epsilon, columns, top, total):
 @reduction
 def gibbs(C, g, log_b, epsilon, weights, potential):
     """Row by row the Gibbs weights p_j ∝ b_j exp((g_j − C_ij)/ε) and −ε log of their sum; returns nothing."""
-    n, m = C.shape
     inverse = 1.0 / epsilon
-    for i in range(n):
-        row = C[i]
-        out = weights[i]
-        top = -math.inf
-        for j in range(m):
-            s = (g[j] - row[j]) * inverse + log_b[j]
-            out[j] = s
-            top = max(top, s)
-        total = 0.0
-        for j in range(m):
-            s = exp(out[j] - top)
-            out[j] = s
-            total += s
-        for j in range(m):
-            out[j] /= total
-        potential[i] = -epsilon * (top + math.log(total))
+    for i in range(C.shape[0]):
+        near = -epsilon * _largest(C, i, g, log_b, inverse)
+        total = _exponentials(C, i, g, log_b, inverse, near, weights[i])
+        for j in range(C.shape[1]):
+            weights[i, j] /= total
+        potential[i] = near - epsilon * math.log(total)
+
+
+@reduction
+def row_perplexities(C, g, log_b, epsilon, f, out):
+    """As `perplexities` of the Gibbs weights, whose potential f is, up to rounding, known: no logarithm an entry."""
+    inverse = 1.0 / epsilon
+    for i in range(C.shape[0]):
+        total, dot = _entropy_sums(C, i, g, log_b, inverse, f[i])
+        if not 0.5 < total < 2.0:
+            total, dot = _entropy_sums(C, i, g, log_b, inverse, -epsilon * _largest(C, i, g, log_b, inverse))
+        out[i] = math.exp(math.log(total) - dot / total)
+
+
+@reduction
+def _entropy_sums(C, i, g, log_b, inverse, near):
+    """Σ_j e^s and Σ_j s·e^s with s = (near + g_j − C_ij)/ε + log b_j."""
+    total = dot = 0.0
+    for j in range(C.shape[1]):
+        s = ((near + g[j]) - C[i, j]) * inverse + log_b[j]
+        p = exp(s)
+        total += p
+        dot += p * s
+    return total, dot
 
 
 @reduction

@@ -73,7 +73,7 @@ def solve(
                 g = epsilon * anderson.step(g / epsilon, image / epsilon)
         g = chosen
     f, g, error = sweep.finish(chosen)
-    return Solution(f, g, epsilons[-1], status, error, tuple(errors), sweep.effective_targets(g))
+    return Solution(f, g, epsilons[-1], status, error, tuple(errors), sweep.effective_targets(f, g))
 
 
 class _Sweep:
@@ -156,15 +156,14 @@ class _Sweep:
             f, g = f - half, g + half
         return f, g, error
 
-    def effective_targets(self, g: Floats) -> float:
+    def effective_targets(self, f: Floats, g: Floats) -> float:
         """Σ_i a_i exp(entropy of the Gibbs weights of x_i)."""
 
         def block(span: tuple[int, int]) -> float:
-            C = self.costs.block(span)
-            weights, potential, out = np.empty_like(C), np.empty(C.shape[0]), np.empty(C.shape[0])
-            softmin.gibbs(C, g, self.log_b, self.epsilon, weights, potential)
-            softmin.perplexities(weights, out)
-            return float(self.a[slice(*span)] @ out)
+            rows, C = slice(*span), self.costs.block(span)
+            out = np.empty(C.shape[0])
+            softmin.row_perplexities(C, g, self.log_b, self.epsilon, f[rows] / self.damping, out)
+            return float(self.a[rows] @ out)
 
         return float(sum(self.workers.map(block, self.costs.spans())))
 
