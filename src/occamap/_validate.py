@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,30 @@ class Samples:
             indptr=self.indptr[start : stop + 1] - low,
             template=None,
         )
+
+    def take(self, rows: NDArray[np.int64]) -> Samples:
+        """These rows, in this order, in arrays of their own."""
+        shape = (rows.size, self.shape[1])
+        if self.indptr is None or self.indices is None:
+            return replace(self, shape=shape, data=self.data[rows], template=None)
+        starts, counts = self.indptr[rows], np.diff(self.indptr)[rows]
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        entries = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], counts)
+        return replace(
+            self, shape=shape, data=self.data[entries], indices=self.indices[entries], indptr=indptr, template=None
+        )
+
+    @cached_property
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32] | None, NDArray[Any]]:
+        """Where each column begins, the rows it stores (None: all of them) and its entries."""
+        n, d = self.shape
+        if not self.is_sparse:
+            return np.arange(d + 1, dtype=np.int64) * n, None, np.ascontiguousarray(self.data.T).ravel()
+        csc = self.csr().tocsc()
+        return csc.indptr.astype(np.int64), csc.indices.astype(np.int32, copy=False), csc.data
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "columns"}
 
     def borrowed(self) -> dict[str, NDArray[Any]]:
         """The arrays, by attribute, that the caller of the gate could still write to."""

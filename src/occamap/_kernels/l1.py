@@ -26,23 +26,24 @@ def l1_values(indptr, indices, data, g, out):
 
 
 @kernel
-def l1_overlap(stored, cursor, tile, counts, pointers, indices, values, g, plain, out):
+def l1_overlap(stored, cursor, tile, counts, pointers, indices, values, g, plain, out, penalty):
     """out[j, lane] += Σ_t h(x_t) + h(y_t) − h(x_t − y_t) over the features t that the sparse row y_j stores.
 
     The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y) minus the sum is the cost. It is
-    `plain` where nothing is negative and all g are the same: then min(x, y) will do for the clip.
+    `plain` where nothing is negative and all g are the same: then min(x, y) will do for the clip. The terms with g
+    are added to `penalty` unless that is None.
     """
     for i in range(pointers.shape[0] - 1):
         start = i * tile.shape[0]
         next_tile(stored, cursor, start, tile, counts)
         if plain:
-            _overlap_plain(tile, start, pointers[i], pointers[i + 1], indices, values, g[0], out)
+            _overlap_plain(tile, start, pointers[i], pointers[i + 1], indices, values, g[0], out, penalty)
         else:
-            _overlap_signed(tile, start, pointers[i], pointers[i + 1], indices, values, g, out)
+            _overlap_signed(tile, start, pointers[i], pointers[i + 1], indices, values, g, out, penalty)
 
 
 @kernel
-def _overlap_plain(tile, start, begins, ends, indices, values, g, out):
+def _overlap_plain(tile, start, begins, ends, indices, values, g, out, penalty):
     none = g - g
     for j in range(begins.shape[0]):
         for first in range(begins[j], ends[j], GROUP):
@@ -55,29 +56,40 @@ def _overlap_plain(tile, start, begins, ends, indices, values, g, out):
                         x = load(tile, indices[e] - start, s, WIDE)
                         product += x * values[e]
                         overlap += least(x, values[e])
-                    total += product + overlap * (g + g)
+                    if penalty is None:
+                        total += product + overlap * (g + g)
+                    else:
+                        total += product
+                        accumulate(penalty, j, s, overlap * (g + g))
                 accumulate(out, j, s, total)
 
 
 @kernel
-def _overlap_signed(tile, start, begins, ends, indices, values, g, out):
+def _overlap_signed(tile, start, begins, ends, indices, values, g, out, penalty):
     none = g[0] - g[0]
     for j in range(begins.shape[0]):
         for first in range(begins[j], ends[j], FLUSH):
             last = min(ends[j], first + FLUSH)
             for s in range(strips(tile, WIDE)):
-                total = spread(none, WIDE)
+                total, other = spread(none, WIDE), spread(none, WIDE)
                 for e in range(np.uint64(first), np.uint64(last)):
                     t, y = indices[e], values[e]
                     x = load(tile, t - start, s, WIDE)
                     twice = g[t] + g[t] if y > none else -(g[t] + g[t])
-                    total += x * y + least(greatest(x, min(y, none)), max(y, none)) * twice
+                    clipped = least(greatest(x, min(y, none)), max(y, none)) * twice
+                    if penalty is None:
+                        total += x * y + clipped
+                    else:
+                        total += x * y
+                        other += clipped
                 accumulate(out, j, s, total)
+                if penalty is not None:
+                    accumulate(penalty, j, s, other)
 
 
 @kernel
-def l1_sums(X, Y, g, tile, out):
-    """out[j, lane] += 2·Σ_t h(X[lane, t] − Y[j, t]).
+def l1_sums(X, Y, g, tile, out, penalty):
+    """out[j, lane] += 2·Σ_t h(X[lane, t] − Y[j, t]); the terms with g are added to `penalty` unless that is None.
 
     GROUP features with ROWS rows of Y before the next: both stay in the L1 cache.
     """
@@ -87,8 +99,12 @@ def l1_sums(X, Y, g, tile, out):
         width = min(tile.shape[0], Y.shape[1] - start)
         for first in range(0, Y.shape[0], ROWS):
             rows = Y[first : first + ROWS, start : start + width]
+            strengths, sums = twice[start : start + width], out[first : first + ROWS]
             for t in range(0, width, GROUP):
-                _sum_rows(tile, t, min(width, t + GROUP), rows, twice[start : start + width], out[first : first + ROWS])
+                if penalty is None:
+                    _sum_rows(tile, t, min(width, t + GROUP), rows, strengths, sums)
+                else:
+                    _sum_parts(tile, t, min(width, t + GROUP), rows, strengths, sums, penalty[first : first + ROWS])
 
 
 @kernel
@@ -114,6 +130,24 @@ def _sum_rows(tile, begin, end, Y, twice, out):
             accumulate(out, j, s, total)
             if k > j:
                 accumulate(out, k, s, other_total)
+
+
+@kernel
+def _sum_parts(tile, begin, end, Y, twice, out, penalty):
+    """As `_sum_rows`, z² and 2g|z| apart."""
+    none = twice[0] - twice[0]
+    for j in range(Y.shape[0]):
+        for s in range(strips(tile, WIDE)):
+            for first in range(begin, end, FLUSH):
+                last = min(end, first + FLUSH)
+                y, g = Y[j, first:last], twice[first:last]
+                part, other_part = spread(none, WIDE), spread(none, WIDE)
+                for t in range(np.uint64(last - first)):
+                    z = magnitude(load(tile, first + np.int64(t), s, WIDE) - y[t])
+                    part += z * z
+                    other_part += z * g[t]
+                accumulate(out, j, s, part)
+                accumulate(penalty, j, s, other_part)
 
 
 @kernel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from occamap._kernels.rows import ragged_sums
 from occamap._validate import Samples, check_same_features, check_samples
 from occamap._workers import Workers
-from occamap.costs.generic import Displacer, GenericDisplacer, GenericPairs, Pairs
+from occamap.costs.generic import Displacer, GenericDisplacer, GenericPairs, LinearPairs, Pairs
 from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -61,6 +61,10 @@ class Cost(ABC):
     def _displacer(self, Y: Samples) -> Displacer:
         """A prepared evaluation of −prox(Σ_j p_j ∇h(x − y_j)); both sides of one float type."""
         return GenericDisplacer(self, Y)
+
+    def _linear(self, Y: Samples) -> LinearPairs | None:
+        """A prepared evaluation of ½‖z‖² and τ(z)/γ of all pairs, where τ is linear in γ; else None."""
+        return None
 
     # -- what follows from it ----------------------------------------------------------------------------------
 
@@ -136,15 +140,21 @@ class Cost(ABC):
     def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers, tick: Tick = None) -> None:
         """out[i, j] = h(x_i − y_j), a block of rows a task; tick(share done) after each."""
         dtype = self._work_dtype(X, Y)
-        pairs, X = self._pairs(Y.astype(dtype)), X.astype(dtype)
+        pairs = self._pairs(Y.astype(dtype))
+        fill_rows(lambda x: (pairs.block(x),), pairs.rows, X.astype(dtype), (out,), workers, tick)
 
-        def work(start: int) -> None:
-            stop = min(start + pairs.rows, X.shape[0])
-            out[start:stop] = pairs.block(X.rows(start, stop))
+    def _fill_parts(
+        self, X: Samples, Y: Samples, half: Floats, penalty: Floats, workers: Workers, tick: Tick = None
+    ) -> None:
+        """½‖x_i − y_j‖² and τ(x_i − y_j)/γ, of a penalty that is linear in γ, in one pass."""
+        dtype = self._with_gamma(1.0)._work_dtype(X, Y)
+        pairs = self._linear(Y.astype(dtype))
+        assert pairs is not None
+        fill_rows(pairs.parts, pairs.rows, X.astype(dtype), (half, penalty), workers, tick)
 
-        for done, _ in enumerate(workers.map(work, range(0, X.shape[0], pairs.rows)), start=1):
-            if tick is not None:
-                tick(min(1.0, done * pairs.rows / X.shape[0]))
+    def _with_gamma(self, gamma: float) -> Self:
+        """The same penalty at another strength."""
+        return replace(self, gamma=gamma)  # type: ignore[type-var, call-arg, unused-ignore]
 
     def _kink_sum(self, off: sp.csr_array, y: Samples) -> Floats:
         kink = np.broadcast_to(self._kink(y), off.shape) if off.nnz else np.zeros(off.shape)
@@ -168,6 +178,26 @@ class Cost(ABC):
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+def fill_rows(
+    block: Callable[[Samples], tuple[Floats, ...]],
+    rows: int,
+    X: Samples,
+    outs: tuple[Floats, ...],
+    workers: Workers,
+    tick: Tick,
+) -> None:
+    """outs[k][i] = block(X)[k][i], so many rows a task; tick(share done) after each."""
+
+    def work(start: int) -> None:
+        stop = min(start + rows, X.shape[0])
+        for out, part in zip(outs, block(X.rows(start, stop)), strict=True):
+            out[start:stop] = part
+
+    for done, _ in enumerate(workers.map(work, range(0, X.shape[0], rows)), start=1):
+        if tick is not None:
+            tick(min(1.0, done * rows / X.shape[0]))
 
 
 def _with_data(rows: Samples, data: NDArray[Any]) -> Samples:

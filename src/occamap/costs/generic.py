@@ -31,13 +31,22 @@ class Pairs(Protocol):
         """h(x_i − y_j), one row a sample; any number of rows, `rows` at a time are best."""
 
 
+class LinearPairs(Protocol):
+    """The two parts of a cost that is linear in γ: h = ½‖·‖² + γ·(τ/γ)."""
+
+    rows: int
+
+    def parts(self, X: Samples) -> tuple[Floats, Floats]:
+        """½‖x_i − y_j‖² and τ(x_i − y_j)/γ, each one row a sample."""
+
+
 class Displacer(Protocol):
     """The displacements of a few rows towards a prepared Y."""
 
     pairs: Pairs
 
-    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
-        """−prox(Σ_j p_j ∇h(x − y_j)) with p = gibbs(costs); exact zeros are not stored."""
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
+        """−prox(Σ_j p_j ∇h(x − y_j)) with p = gibbs(costs); exact zeros are not stored. C: the costs, if known."""
 
 
 class GenericPairs:
@@ -63,9 +72,9 @@ class GenericDisplacer:
         self.cost, self.Y, self.pairs = cost, Y.dense(), cast(Pairs, GenericPairs(cost, Y))
         self._differences = GenericPairs(cost, Y).differences
 
-    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
         dense = X.dense()
-        weights = gibbs(self.pairs.block(X))
+        weights = gibbs(self.pairs.block(X) if C is None else C)
         moves = np.stack([self._move(x, p, ties, relax) for x, p in zip(dense, weights, strict=True)])
         return sp.csr_array(moves.astype(X.dtype))
 

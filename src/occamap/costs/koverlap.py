@@ -13,7 +13,7 @@ from occamap._kernels import koverlap
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_count, check_number
 from occamap.costs.base import Cost, row_sums
-from occamap.costs.generic import Displacer, Floats, Gibbs, Pairs
+from occamap.costs.generic import Displacer, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import walk
 from occamap.errors import InputError
@@ -105,6 +105,9 @@ class KOverlap(Cost):
     def _pairs(self, Y: Samples) -> Pairs:
         return SqL2()._pairs(Y) if self.gamma == 0 else _KOverlapPairs(self, Y)
 
+    def _linear(self, Y: Samples) -> LinearPairs | None:
+        return _KOverlapPairs(self._with_gamma(1.0), Y)
+
     def _displacer(self, Y: Samples) -> Displacer:
         return SqL2()._displacer(Y) if self.gamma == 0 else _KOverlapDisplacer(_KOverlapPairs(self, Y))
 
@@ -118,7 +121,7 @@ def _spread(z: Samples, per_row: Floats) -> Floats:
     return per_row[:, None] if z.indptr is None else np.repeat(per_row, np.diff(z.indptr))
 
 
-class _Parts(NamedTuple):
+class _Norms(NamedTuple):
     """Of each pair: ‖z‖₂², ‖z‖²_ovk and T."""
 
     l2: Floats
@@ -133,19 +136,23 @@ class _KOverlapPairs:
         self.cost, self.Y = cost, Y
 
     def block(self, X: Samples) -> Floats:
-        parts = self.parts(X)
-        return 0.5 * parts.l2 + self.cost._penalty(parts.square)
+        half, penalty = self.parts(X)
+        return half + penalty
 
-    def parts(self, X: Samples) -> _Parts:
+    def parts(self, X: Samples) -> tuple[Floats, Floats]:
+        norms = self.norms(X)
+        return 0.5 * norms.l2, self.cost._penalty(norms.square)
+
+    def norms(self, X: Samples) -> _Norms:
         (n, d), m, k = X.shape, self.Y.shape[0], self.cost.k
-        parts = _Parts(*np.empty((3, n, m)))
+        norms = _Norms(*np.empty((3, n, m)))
         if not X.is_sparse and not self.Y.is_sparse:
-            koverlap.pairs_dense(X.data, 0, n, self.Y.data, k, np.empty(d), *parts)
-            return parts
+            koverlap.pairs_dense(X.data, 0, n, self.Y.data, k, np.empty(d), *norms)
+            return norms
         x, y = X.stored(), self.Y.stored()
         scratch = np.empty(int(np.diff(x[0]).max() + np.diff(y[0]).max()) + 1)
-        koverlap.pairs_csr(*x, 0, n, *y, k, np.zeros(d), np.zeros(d, np.int64), scratch, *parts)
-        return parts
+        koverlap.pairs_csr(*x, 0, n, *y, k, np.zeros(d), np.zeros(d, np.int64), scratch, *norms)
+        return norms
 
 
 class _KOverlapDisplacer:
@@ -153,24 +160,25 @@ class _KOverlapDisplacer:
 
     def __init__(self, pairs: _KOverlapPairs) -> None:
         self.pairs: Pairs = pairs
-        self.Y, self.cost, self._parts = pairs.Y, pairs.cost, pairs.parts
+        self.Y, self.cost, self._norms = pairs.Y, pairs.cost, pairs.norms
         columns = self.Y.csr().tocsc()
         self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
 
-    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
-        groups = [X.rows(s, min(s + LANES, X.shape[0])) for s in range(0, X.shape[0], LANES)]
-        moved = [self._lanes(group, gibbs, ties, relax) for group in groups]
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
+        spans = [(start, min(start + LANES, X.shape[0])) for start in range(0, X.shape[0], LANES)]
+        known = (None if C is None else C[slice(*span)] for span in spans)
+        moved = [self._lanes(X.rows(*span), gibbs, ties, relax, C) for span, C in zip(spans, known, strict=True)]
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
-    def _lanes(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
+    def _lanes(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None) -> sp.csr_array:
         (n, d), m = X.shape, self.Y.shape[0]
-        parts = self._parts(X)
-        p = gibbs(0.5 * parts.l2 + self.cost._penalty(parts.square))
-        slopes = p * self.cost._slope(parts.square)
+        norms = self._norms(X)
+        p = gibbs(0.5 * norms.l2 + self.cost._penalty(norms.square) if C is None else C)
+        slopes = p * self.cost._slope(norms.square)
         lanes = np.zeros((3, m, LANES))
-        lanes[0, :, :n], lanes[1, :, :n], lanes[2, :, :n] = p.T, slopes.T, parts.T.T
-        order = np.argsort(parts.T, axis=1)
-        levels = np.take_along_axis(parts.T, order, axis=1)
+        lanes[0, :, :n], lanes[1, :, :n], lanes[2, :, :n] = p.T, slopes.T, norms.T.T
+        order = np.argsort(norms.T, axis=1)
+        levels = np.take_along_axis(norms.T, order, axis=1)
         sorted_slopes = np.take_along_axis(slopes, order, axis=1)
         below = np.zeros((n, m + 1))
         np.cumsum(sorted_slopes, axis=1, out=below[:, 1:])

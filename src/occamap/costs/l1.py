@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
 from occamap.costs.base import Tick
-from occamap.costs.generic import Displacer, Floats, Pairs
+from occamap.costs.generic import Displacer, Floats, LinearPairs, Pairs
 from occamap.costs.lanes import LaneDisplacer, LanePairs, aligned, tile_of, walk
 from occamap.costs.separable import Separable
 from occamap.errors import InputError
@@ -136,6 +137,9 @@ class L1(_Elastic):
     def _frozen(self, d: int) -> NDArray[np.bool_]:
         return np.zeros(d, bool) if self.weights is None else np.isinf(np.asarray(self.weights))
 
+    def _linear(self, Y: Samples) -> LinearPairs | None:
+        return _ElasticPairs(self._with_gamma(1.0), Y)
+
     def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers, tick: Tick = None) -> None:
         frozen = self._frozen(X.shape[1])
         super()._fill(X.without(frozen), Y.without(frozen), out, workers, tick)
@@ -160,12 +164,49 @@ class _ElasticPairs(LanePairs):
     def _sums(self, X: Samples) -> Floats:
         out: Floats = aligned((self.Y.shape[0], LANES), np.float64, fill=0)
         if not self.Y.is_sparse:
-            l1.l1_sums(X.data, self.Y.data, self.g, tile_of(X), out)
+            l1.l1_sums(X.data, self.Y.data, self.g, tile_of(X), out, None)
             out *= 0.5
             return out
-        plain = self.plain and bool(np.min(X.data, initial=0.0) >= 0)
-        l1.l1_overlap(*walk(X), self.pointers, self.Y.indices, self.Y.data, self.g, plain, out)
+        l1.l1_overlap(*self._stored(X), self._is_plain(X), out, None)
         scale = self.cost._values(X)[None, :] + self.y_values[:, None]
         np.subtract(scale, out[:, : X.shape[0]], out=out[:, : X.shape[0]])
         self._recompute(l1.l1_pairs, self.strengths, X, out, scale)
         return out
+
+    def parts(self, X: Samples) -> tuple[Floats, Floats]:
+        if X.is_sparse and not self.Y.is_sparse:
+            half, penalty = _ElasticPairs(self.cost, X).parts(self.Y)
+            return half.T, penalty.T
+        half, penalty = np.empty((2, X.shape[0], self.Y.shape[0]))
+        for start in range(0, X.shape[0], LANES):
+            rows = slice(start, start + LANES)
+            half[rows].T[:], penalty[rows].T[:] = self._part_sums(X.rows(start, min(start + LANES, X.shape[0])))
+        return half, penalty
+
+    def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
+        """½‖x − y‖² and τ(x − y) of at most LANES rows, transposed.
+
+        Close pairs are not computed again: next to the costs of the others their error is as small.
+        """
+        n, shape = X.shape[0], (self.Y.shape[0], LANES)
+        half, penalty = aligned(shape, np.float64, fill=0), aligned(shape, np.float64, fill=0)
+        if not self.Y.is_sparse:
+            l1.l1_sums(X.data, self.Y.data, self.g, tile_of(X), half, penalty)
+            return 0.5 * half[:, :n], 0.5 * penalty[:, :n]
+        l1.l1_overlap(*self._stored(X), self._is_plain(X), half, penalty)
+        x_half = SqL2()._values(X)
+        x_penalty, y_penalty = self.cost._values(X) - x_half, self.y_values - self.y_half
+        return (
+            np.maximum(x_half + self.y_half[:, None] - half[:, :n], 0.0),
+            np.maximum(x_penalty + y_penalty[:, None] - penalty[:, :n], 0.0),
+        )
+
+    @cached_property
+    def y_half(self) -> Floats:
+        return SqL2()._values(self.Y)
+
+    def _stored(self, X: Samples) -> tuple[Any, ...]:
+        return *walk(X), self.pointers, self.Y.indices, self.Y.data, self.g
+
+    def _is_plain(self, X: Samples) -> bool:
+        return self.plain and bool(np.min(X.data, initial=0.0) >= 0)

@@ -125,17 +125,13 @@ class LaneDisplacer:
         self.kernel, self.strength, Y = kernel, strength, pairs.Y
         large = strength[np.isfinite(strength)].max(initial=0.0) > 10 * Y.largest()
         self.dtype = np.dtype(np.float64) if large else Y.dtype
-        self.columns: tuple[NDArray[Any] | None, ...]
-        if Y.is_sparse:
-            columns = Y.csr().tocsc()
-            self.columns = columns.indptr.astype(np.int64), columns.indices, columns.data.astype(self.dtype, copy=False)
-        else:
-            m, d = Y.shape
-            self.columns = np.arange(d + 1, dtype=np.int64) * m, None, Y.data.T.astype(self.dtype, order="C").ravel()
+        colptr, rows, values = Y.columns
+        self.columns = colptr, rows, values.astype(self.dtype, copy=False)
 
-    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float) -> sp.csr_array:
-        parts = [X.rows(s, min(s + LANES, X.shape[0])) for s in range(0, X.shape[0], LANES)]
-        moved = [self._lanes(part, gibbs(self.pairs.block(part)), float(ties), relax) for part in parts]
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
+        weights = gibbs(self.pairs.block(X) if C is None else C)
+        spans = [(start, min(start + LANES, X.shape[0])) for start in range(0, X.shape[0], LANES)]
+        moved = [self._lanes(X.rows(*span), weights[slice(*span)], float(ties), relax) for span in spans]
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
     def _lanes(self, X: Samples, weights: Floats, ties: float, relax: float) -> sp.csr_array:

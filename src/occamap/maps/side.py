@@ -17,6 +17,7 @@ from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.costs.generic import Displacer, GenericPairs
 from occamap.costs.lanes import pairs_bytes
+from occamap.sinkhorn import CostBlocks
 from occamap.sinkhorn.solve import log_weights
 
 Floats = NDArray[np.float64]
@@ -57,6 +58,17 @@ class Side:
             pass
         return out
 
+    def effective_targets(self, costs: CostBlocks, workers: Workers) -> Floats:
+        """exp of the entropy of the weights of points whose costs to the anchors are known."""
+
+        def block(span: tuple[int, int]) -> Floats:
+            C = costs.block(span)
+            potential, out = self._gibbs(C)[1], np.empty(C.shape[0])
+            softmin.row_perplexities(C, self.g, self.log_b, self.epsilon, potential, out)
+            return out
+
+        return np.concatenate(list(workers.map(block, costs.spans())))
+
     def field(self, X: Samples, workers: Workers, budget: Budget) -> Floats:
         """∇f_ε(x) = Σ_j p_j ∇h(x − y_j) of each row, dense and straight from the definition."""
         differences = GenericPairs(self.cost, self.anchors).differences
@@ -72,13 +84,18 @@ class Side:
         workers: Workers,
         budget: Budget,
         tick: Tick = None,
+        costs: CostBlocks | None = None,
     ) -> sp.csr_array:
-        """The rows finish(span, displacements of these rows), below each other; None stands for none."""
+        """The rows finish(span, displacements of these rows), below each other; None stands for none.
+
+        `costs` are those of X to the anchors, if they are known.
+        """
         X, displacer = self._prepare(X, budget, workers)
         rows = _Rows(X.shape[0], X.dtype)
 
         def block(span: tuple[int, int]) -> sp.csr_array | None:
-            moves = displacer.block(X.rows(*span), lambda C: self._gibbs(C)[0], ties, relax)
+            C = None if costs is None else costs.block(span)
+            moves = displacer.block(X.rows(*span), lambda C: self._gibbs(C)[0], ties, relax, C)
             return finish(span, moves)
 
         for done, piece in enumerate(workers.map(block, _spans(X)), start=1):
