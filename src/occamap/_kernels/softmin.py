@@ -117,8 +117,11 @@ def gibbs(C, g, log_b, epsilon, weights, potential):
 
 
 @reduction
-def row_perplexities(C, g, log_b, epsilon, f, out):
-    """As `perplexities` of the Gibbs weights, whose potential f is, up to rounding, known: no logarithm an entry."""
+def perplexities(C, g, log_b, epsilon, f, out):
+    """exp of the entropy of the Gibbs weights of each row, whose potential f is known: the effective number of targets.
+
+    Weights sum to about 1 with it, so that none needs a logarithm of its own; where they do not, f is looked for.
+    """
     inverse = 1.0 / epsilon
     for i in range(C.shape[0]):
         total, dot = _entropy_sums(C, i, g, log_b, inverse, f[i])
@@ -137,15 +140,3 @@ def _entropy_sums(C, i, g, log_b, inverse, near):
         total += p
         dot += p * s
     return total, dot
-
-
-@reduction
-def perplexities(weights, out):
-    """exp of the entropy of each row: the effective number of targets."""
-    for i in range(weights.shape[0]):
-        entropy = 0.0
-        for j in range(weights.shape[1]):
-            p = weights[i, j]
-            if p > 0:
-                entropy -= p * math.log(p)
-        out[i] = math.exp(entropy)

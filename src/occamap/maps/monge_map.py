@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,16 +23,16 @@ from occamap._validate import (
     check_number,
     check_same_features,
     check_samples,
-    check_weights,
     restore,
 )
 from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import saved
+from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
 from occamap.maps.side import Side, move_bytes
-from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Status, cost_blocks, solve
+from occamap.sinkhorn import EpsilonRule, Report, Solution, Solver, Status, cost_blocks, solve
 from occamap.sinkhorn.solution import describe
 
 Floats = NDArray[np.float64]
@@ -128,74 +126,47 @@ class MongeMap(BaseEstimator):
         X and Y may have different numbers of rows. The map keeps copies of both, unless they are read-only.
         """
         begun = time.perf_counter()
-        cost, rule = self._check_parameters()
-        source, target = check_samples(X, "X"), check_samples(Y, "Y")
-        check_same_features(target, "Y", source.shape[1], source.names, "X")
-        cost._check_features(source.shape[1])
-        cost._check_scale(max(source.largest(), target.largest()))
-        masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
+        cost, solver = self._check_parameters()
+        problem = check_problem(X, Y, a, b, [cost], self.max_memory)
+        source, target = problem.source, problem.target
         budget = Budget(self.max_memory)
-        borrowed = [*source.borrowed().values(), *target.borrowed().values()]
-        budget.require(sum(array.nbytes for array in borrowed), "a copy of the samples")
-        source, target = source.owned(), target.owned()
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             if budget.limit is not None:
                 self._rehearse(cost, source, target)
                 budget.require(move_bytes(target, workers.count), "fitting, and moving samples later,")
             frozen = cost._frozen(source.shape[1])
             costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers, progress.costs)
-            solution = self._solve(costs, *masses, rule, workers, progress.iteration)
-        self._keep(cost, source, target, *masses, solution)
-        self.report_ = Report(
-            status=solution.status,
-            message=describe(solution.status, solution.error, self.tol, self.max_iter),
-            epsilon=solution.epsilon,
-            epsilon_rule=str(rule),
-            effective_targets=solution.effective_targets,
-            n_targets=target.shape[0],
-            mass=1.0 if self.reach_ is None else float(self._row_masses().sum()),
-            n_iter=len(solution.errors),
-            error=solution.error,
-            errors=solution.errors,
-            tol=float(self.tol),
-            seconds=time.perf_counter() - begun,
-            peak_memory=peak(),
-            operator=type(costs).__name__,
-        )
-        self._set_outcome()
+            near = None
+            if self.warm_start and hasattr(self, "g_") and self.g_.size == problem.b.size:
+                near = self.epsilon_, self.g_
+            solution = solver(costs, problem.a, problem.b, workers, near, progress.iteration)
+        self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, type(costs).__name__)
         if not self.converged_:
             warnings.warn(self.report_.message, NotConvergedWarning, stacklevel=2)
         return self
 
-    def _solve(
-        self,
-        costs: CostBlocks,
-        a: Floats,
-        b: Floats,
-        rule: EpsilonRule,
-        workers: Workers,
-        progress: Callable[[int, float], None],
-    ) -> Solution:
-        def at(epsilons: list[float], tol: float, start: Floats | None) -> Solution:
-            return solve(
-                costs,
-                a,
-                b,
-                epsilons,
-                reach=self._checked_reach(),
-                tol=tol,
-                max_iter=self.max_iter,
-                start=start,
-                workers=workers,
-                progress=progress,
-            )
-
-        coarse = max(self.tol, 1e-3)
-        epsilons, start = rule.resolve(costs, a, b, workers, lambda eps, near: at([eps], coarse, near))
-        fits = self.warm_start and hasattr(self, "g_") and self.g_.size == b.size
-        if fits and np.ptp(self.g_) <= 1e6 * epsilons[-1]:  # else it belongs to data of another scale
-            epsilons, start = epsilons[-1:], self.g_
-        return at(epsilons, float(self.tol), start)
+    def _conclude(
+        self, cost: Cost, problem: Problem, solution: Solution, solver: Solver, seconds: float, operator: str
+    ) -> None:
+        """Become the map of this solution."""
+        self._keep(cost, problem, solution)
+        self.report_ = Report(
+            status=solution.status,
+            message=describe(solution.status, solution.error, solver.tol, solver.max_iter),
+            epsilon=solution.epsilon,
+            epsilon_rule=str(solver.rule),
+            effective_targets=solution.effective_targets,
+            n_targets=problem.target.shape[0],
+            mass=1.0 if self.reach_ is None else float(self._row_masses().sum()),
+            n_iter=len(solution.errors),
+            error=solution.error,
+            errors=solution.errors,
+            tol=solver.tol,
+            seconds=seconds,
+            peak_memory=peak(),
+            operator=operator,
+        )
+        self._set_outcome()
 
     def _rehearse(self, cost: Cost, source: Samples, target: Samples) -> None:
         """Load the kernels by a tiny job: they take memory, too, and a budget should see it before it is spent."""
@@ -206,18 +177,17 @@ class MongeMap(BaseEstimator):
             costs = cost_blocks(cost, x, y, Budget(None), workers)
             solve(costs, np.ones(1), np.ones(1), [1.0], workers=workers)
 
-    def _keep(self, cost: Cost, source: Samples, target: Samples, a: Floats, b: Floats, solution: Solution) -> None:
-        self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, a, b
+    def _keep(self, cost: Cost, problem: Problem, solution: Solution) -> None:
+        self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, problem.a, problem.b
         self.epsilon_, self.reach_ = solution.epsilon, self._checked_reach()
-        self.n_features_in_ = source.shape[1]
-        names = source.names if source.names is not None else target.names
-        if names is not None:
-            self.feature_names_in_ = names
+        self.n_features_in_ = problem.source.shape[1]
+        if problem.names is not None:
+            self.feature_names_in_ = problem.names
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self._source, self._target = replace(source, template=None), replace(target, template=None)
-        self._towards = Side(cost, self._target, b, self.g_, self.epsilon_)
-        self._back = Side(cost, self._source, a, self.f_, self.epsilon_)
+        self._source, self._target = problem.source, problem.target
+        self._towards = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
+        self._back = Side(cost, self._source, self.a_, self.f_, self.epsilon_)
 
     def _row_masses(self) -> Floats:
         """What the plan takes from each source sample."""
@@ -284,21 +254,20 @@ class MongeMap(BaseEstimator):
 
     # -- details -----------------------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> tuple[Cost, EpsilonRule]:
+    def _check_parameters(self) -> tuple[Cost, Solver]:
         cost = L1(1.0) if self.cost is None else self.cost
         if not isinstance(cost, Cost):
             raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
         check_choice(self.ties, "ties", TIES)
         check_number(self.relax, "relax", 0, 1)
-        check_number(self.tol, "tol", 0, open_low=True)
-        check_count(self.max_iter, "max_iter")
-        self._checked_reach()
+        tol = check_number(self.tol, "tol", 0, open_low=True)
+        max_iter = check_count(self.max_iter, "max_iter")
         count_jobs(self.n_jobs)
         Budget(self.max_memory)
         for name in ("verbose", "warm_start"):
             if not isinstance(getattr(self, name), bool | np.bool_ | int):
                 raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
-        return cost, EpsilonRule(self.epsilon, self.epsilon_scale)
+        return cost, Solver(EpsilonRule(self.epsilon, self.epsilon_scale), self._checked_reach(), tol, max_iter)
 
     def _checked_reach(self) -> float | None:
         return None if self.reach is None else check_number(self.reach, "reach", 0, open_low=True)

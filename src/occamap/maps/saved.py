@@ -12,6 +12,7 @@ from occamap import model_file
 from occamap._validate import Samples, check_samples
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError, ModelFileError
+from occamap.maps.problem import Problem
 from occamap.model_file import Arrays, Meta
 from occamap.sinkhorn import Report, Solution
 
@@ -98,7 +99,7 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     cost._check_features(source.shape[1])
     report = Report.from_dict(meta["report"])
     solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
-    model._keep(cost, source, target, a, b, solution)
+    model._keep(cost, Problem(source, target, a, b, names), solution)
     model.report_ = report
     model._set_outcome()
     return model

@@ -64,7 +64,7 @@ class Side:
         def block(span: tuple[int, int]) -> Floats:
             C = costs.block(span)
             potential, out = self._gibbs(C)[1], np.empty(C.shape[0])
-            softmin.row_perplexities(C, self.g, self.log_b, self.epsilon, potential, out)
+            softmin.perplexities(C, self.g, self.log_b, self.epsilon, potential, out)
             return out
 
         return np.concatenate(list(workers.map(block, costs.spans())))

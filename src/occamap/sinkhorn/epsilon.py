@@ -44,12 +44,21 @@ class EpsilonRule:
         return f"perplexity {self.value:g}" if self.scale == "perplexity" else f"{self.value:g} × {self.scale} cost"
 
     def resolve(
-        self, costs: CostBlocks, a: Floats, b: Floats, workers: Workers, solve_at: SolveAt
+        self,
+        costs: CostBlocks,
+        a: Floats,
+        b: Floats,
+        workers: Workers,
+        solve_at: SolveAt,
+        near: tuple[float, Floats] | None = None,
     ) -> tuple[list[float], Floats | None]:
-        """The schedule of ε that ends at the one asked for, and a potential to start from if one is at hand."""
+        """The schedule of ε that ends at the one asked for, and a potential to start from if one is at hand.
+
+        `near` are an ε and potentials of a similar problem, which a search begins with.
+        """
         mean, typical = _mean_and_typical(costs, a, b, workers)
         if self.scale == "perplexity":
-            return _by_targets(self.value, typical, b, solve_at)
+            return _by_targets(self.value, typical, b, solve_at, near)
         statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, costs, a, b, workers)
         if statistic == 0 or (self.scale == "std" and statistic <= 1e-12 * mean):
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
@@ -128,7 +137,9 @@ def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats,
     return 0.5 * (smallest(0.5 - 1e-9) + smallest(0.5 + 1e-9))
 
 
-def _by_targets(wanted: float, typical: float, b: Floats, solve_at: SolveAt) -> tuple[list[float], Floats | None]:
+def _by_targets(
+    wanted: float, typical: float, b: Floats, solve_at: SolveAt, near: tuple[float, Floats] | None
+) -> tuple[list[float], Floats | None]:
     """ε by its effective number of targets, which grows with it: bracketed, then false position in the logs."""
     most = math.exp(-float(np.sum(b[b > 0] * np.log(b[b > 0]))))
     if not 1 <= wanted < most:
@@ -138,7 +149,10 @@ def _by_targets(wanted: float, typical: float, b: Floats, solve_at: SolveAt) -> 
         )
     if typical < 1e-280:
         raise InputError("epsilon_scale='perplexity' needs costs that are not all 0: X and Y are one point")
-    start: Floats | None = None
+    if near is not None and not 1e-5 * typical < near[0] < typical:
+        near = None
+    first, start = (0.1 * typical, None) if near is None else near
+    stride = math.log(STEP if near is None else 1.2)
 
     def gap(log_epsilon: float) -> float:
         nonlocal start
@@ -146,10 +160,10 @@ def _by_targets(wanted: float, typical: float, b: Floats, solve_at: SolveAt) -> 
         start = solution.g
         return math.log(solution.effective_targets / wanted)
 
-    low = high = math.log(0.1 * typical)
+    low = high = math.log(first)
     low_gap = high_gap = gap(low)
     while low_gap > 0:
-        high, high_gap, low = low, low_gap, low - math.log(STEP)
+        high, high_gap, low, stride = low, low_gap, low - stride, min(2 * stride, math.log(STEP))
         if low < math.log(1e-5 * typical):
             reached = wanted * math.exp(low_gap)
             raise InputError(
@@ -158,7 +172,7 @@ def _by_targets(wanted: float, typical: float, b: Floats, solve_at: SolveAt) -> 
             )
         low_gap = gap(low)
     while high_gap < 0:
-        low, low_gap, high = high, high_gap, high + math.log(STEP)
+        low, low_gap, high, stride = high, high_gap, high + stride, min(2 * stride, math.log(STEP))
         if high > math.log(1e6 * typical):
             raise InputError(f"epsilon={wanted:g} effective targets are too close to all of them ({most:.4g})")
         high_gap = gap(high)

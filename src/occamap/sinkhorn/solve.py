@@ -162,7 +162,7 @@ class _Sweep:
         def block(span: tuple[int, int]) -> float:
             rows, C = slice(*span), self.costs.block(span)
             out = np.empty(C.shape[0])
-            softmin.row_perplexities(C, g, self.log_b, self.epsilon, f[rows] / self.damping, out)
+            softmin.perplexities(C, g, self.log_b, self.epsilon, f[rows] / self.damping, out)
             return float(self.a[rows] @ out)
 
         return float(sum(self.workers.map(block, self.costs.spans())))

@@ -1,0 +1,48 @@
+"""The checked input of a fit: two samples with masses, in arrays of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from occamap._memory import Budget
+from occamap._validate import Samples, check_same_features, check_samples, check_weights
+from occamap.costs import Cost
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Samples with masses a (source) and b (target), each summing to one, and the names of their features, if any."""
+
+    source: Samples
+    target: Samples
+    a: Floats
+    b: Floats
+    names: NDArray[Any] | None = None
+
+    def restricted(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Problem:
+        """These rows of the source and of the target, their masses scaled to one again."""
+        a, b = self.a[rows], self.b[columns]
+        return Problem(self.source.take(rows), self.target.take(columns), a / a.sum(), b / b.sum(), self.names)
+
+
+def check_problem(
+    X: Any, Y: Any, a: ArrayLike | None, b: ArrayLike | None, costs: Sequence[Cost], max_memory: int | str | None
+) -> Problem:
+    """What a caller gives, checked against each other and the costs, and copied unless nobody can write to it."""
+    source, target = check_samples(X, "X"), check_samples(Y, "Y")
+    check_same_features(target, "Y", source.shape[1], source.names, "X")
+    for cost in costs:
+        cost._check_features(source.shape[1])
+        cost._check_scale(max(source.largest(), target.largest()))
+    masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
+    borrowed = [*source.borrowed().values(), *target.borrowed().values()]
+    Budget(max_memory).require(sum(array.nbytes for array in borrowed), "a copy of the samples")
+    names = source.names if source.names is not None else target.names
+    return Problem(replace(source.owned(), names=names), replace(target.owned(), names=names), *masses, names)

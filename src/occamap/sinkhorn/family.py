@@ -1,0 +1,98 @@
+"""The costs of one penalty at every γ, of all samples or of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from occamap._memory import Budget
+from occamap._validate import Samples
+from occamap._workers import Workers
+from occamap.costs.base import Cost, Tick
+from occamap.costs.lanes import pairs_bytes
+from occamap.sinkhorn.operator import CostBlocks, StoredCost, check_finite, cost_blocks, working_bytes
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CostFamily:
+    """c(x_i, y_j) under `cost` at any γ.
+
+    Where the penalty is linear in γ, C(γ) = ½D₂ + γD_τ and `parts` holds these two for all γ. Else it holds one matrix
+    for each of `gammas`. It is None where the budget has no room for them: then each γ has a pass of its own.
+    """
+
+    cost: Cost
+    X: Samples
+    Y: Samples
+    gammas: tuple[float, ...] | None
+    parts: tuple[Floats, ...] | None
+    max_memory: int | str | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.X.shape[0], self.Y.shape[0]
+
+    def restricted(self, rows: Index, columns: Index) -> CostFamily:
+        """The same of these samples alone."""
+        parts = None if self.parts is None else tuple(part[np.ix_(rows, columns)] for part in self.parts)
+        return replace(self, X=self.X.take(rows), Y=self.Y.take(columns), parts=parts)
+
+    def at(self, gamma: float, workers: Workers) -> CostBlocks:
+        """The costs at one γ."""
+        if self.parts is None:
+            cost = self.cost._with_gamma(gamma)
+            return cost_blocks(cost, self.X, self.Y, Budget(self.max_memory), workers)
+        if self.gammas is not None:
+            return StoredCost(self.parts[self.gammas.index(gamma)])
+        half, penalty = self.parts
+        costs = StoredCost(np.empty(self.shape))
+
+        def block(span: tuple[int, int]) -> None:
+            rows, out = slice(*span), costs.block(span)
+            np.multiply(penalty[rows], gamma, out=out)
+            np.add(out, half[rows], out=out)
+
+        for _ in workers.map(block, costs.spans()):
+            pass
+        return costs
+
+
+def cost_family(
+    cost: Cost,
+    X: Samples,
+    Y: Samples,
+    gammas: Sequence[float] | None,
+    max_memory: int | str | None,
+    workers: Workers,
+    tick: Tick = None,
+) -> CostFamily:
+    """Compute what all γ share; or, for a penalty that is not linear in γ, the costs at each of `gammas`, if given.
+
+    Features that the cost freezes are left out.
+    """
+    frozen = cost._frozen(X.shape[1])
+    X, Y = X.without(frozen), Y.without(frozen)
+    n, m = X.shape[0], Y.shape[0]
+    linear = cost._linear(Y.rows(0, 1)) is not None
+    chosen = None if linear or gammas is None else tuple(gammas)
+    matrices = 2 if linear else len(chosen or ())
+    room = Budget(max_memory).left() - working_bytes(m, workers.count) - pairs_bytes(Y)
+    if matrices == 0 or (matrices + 1) * 8 * n * m > room:
+        return CostFamily(cost, X, Y, None, None, max_memory)
+    parts = tuple(np.empty((n, m)) for _ in range(matrices))
+    if chosen is None:
+        cost._fill_parts(X, Y, parts[0], parts[1], workers, tick)
+    else:
+        for k, (gamma, part) in enumerate(zip(chosen, parts, strict=True)):
+            cost._with_gamma(gamma)._fill(X, Y, part, workers)
+            if tick is not None:
+                tick((k + 1) / matrices)
+    for part in parts:
+        check_finite(part)
+    return CostFamily(cost, X, Y, chosen, parts, max_memory)
