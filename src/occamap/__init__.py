@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from occamap._version import __version__
 
 if TYPE_CHECKING:
-    from occamap import datasets, errors
+    from occamap import datasets, errors, metrics
     from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
     from occamap.flows import Flow, bregman_centroid, flow
     from occamap.maps import MongeMap, load
+    from occamap.selection import GammaPath, MongeMapCV, gamma_path
 
 _HOMES = {
     "L1": "occamap.costs",
@@ -23,12 +24,16 @@ _HOMES = {
     "KOverlap": "occamap.costs",
     "SqL2": "occamap.costs",
     "Flow": "occamap.flows",
+    "GammaPath": "occamap.selection",
     "bregman_centroid": "occamap.flows",
     "flow": "occamap.flows",
+    "gamma_path": "occamap.selection",
     "MongeMap": "occamap.maps",
+    "MongeMapCV": "occamap.selection",
     "load": "occamap.maps",
     "datasets": "",
     "errors": "",
+    "metrics": "",
 }
 
 __all__ = [
@@ -36,15 +41,19 @@ __all__ = [
     "STVS",
     "Cost",
     "Flow",
+    "GammaPath",
     "KOverlap",
     "MongeMap",
+    "MongeMapCV",
     "SqL2",
     "__version__",
     "bregman_centroid",
     "datasets",
     "errors",
     "flow",
+    "gamma_path",
     "load",
+    "metrics",
 ]
 
 

@@ -29,3 +29,11 @@ class ModelFileError(OccamapError):
 
 class NotConvergedWarning(UserWarning):
     """The solver stopped before the marginals met the tolerance; the message names the remedy."""
+
+
+class MissingPackageError(OccamapError, ImportError):
+    """A call needs a package that is not installed; the message says how to get it."""
+
+
+class SelectionError(OccamapError, ValueError):
+    """No cell of the grid satisfies the rule; the message says which comes closest and what to change."""

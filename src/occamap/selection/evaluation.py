@@ -1,0 +1,152 @@
+"""One split of the evaluation: every cell of the grid, fitted on the train part and scored on the test part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import scipy.sparse as sp
+
+from occamap._memory import Budget
+from occamap._validate import Samples, check_samples
+from occamap._workers import Workers
+from occamap.costs import Cost
+from occamap.maps.problem import Problem
+from occamap.maps.side import Side
+from occamap.selection.continuation import Continuation
+from occamap.selection.scoring import Baselines, Scorer
+from occamap.selection.splits import Split
+from occamap.sinkhorn import CostBlocks, CostFamily, Solution, Solver, Status
+
+Tick = Callable[[], None]
+
+SCORE_FAILED = "score not converged"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One candidate: the cost with its γ, the rule for ε, and how displacements are read off."""
+
+    cost: Cost
+    solver: Solver
+    ties: int
+    relax: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every split needs: samples, the costs of each penalty at each γ, and the grid."""
+
+    problem: Problem
+    families: tuple[CostFamily, ...]
+    gammas: tuple[tuple[float, ...], ...]
+    solvers: tuple[Solver, ...]
+    ties: tuple[int, ...]
+    relaxes: tuple[float, ...]
+    projection: Any
+    seed: int
+    max_memory: int | str | None
+
+    def cells(self) -> list[Cell]:
+        """The grid, in the order in which it is evaluated."""
+        return [
+            Cell(family.cost._with_gamma(gamma), solver, ties, relax)
+            for family, gammas in zip(self.families, self.gammas, strict=True)
+            for solver in self.solvers
+            for gamma in gammas
+            for ties in self.ties
+            for relax in self.relaxes
+        ]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one cell in one split; seconds to fit are those of the solve, which the readings of a map share."""
+
+    divergence: float
+    density: float
+    effective_targets: float
+    status: str
+    fit_seconds: float
+    map_seconds: float
+    score_seconds: float
+
+
+@dataclass(frozen=True)
+class SplitScores:
+    """Of one split: a score a cell, and the baselines."""
+
+    scores: tuple[Score, ...]
+    baselines: Baselines
+
+
+def evaluate_split(plan: Plan, split: Split, threads: int, tick: Tick | None = None) -> SplitScores:
+    """Fit every cell on the train part, map and score the test part; tick() after each."""
+    with Workers(threads) as workers:
+        return _Evaluation(plan, split, workers, tick).run()
+
+
+class _Evaluation:
+    def __init__(self, plan: Plan, split: Split, workers: Workers, tick: Tick | None) -> None:
+        self.plan, self.split, self.workers, self.tick = plan, split, workers, tick
+        self.train = plan.problem.restricted(split.source_train, split.target_train)
+        self.test = plan.problem.restricted(split.source_test, split.target_test)
+        self.scorer = Scorer(plan.projection, self.train, self.test, plan.seed, workers)
+
+    def run(self) -> SplitScores:
+        scores = [
+            score
+            for family, gammas in zip(self.plan.families, self.plan.gammas, strict=True)
+            for score in self._family(family, gammas)
+        ]
+        return SplitScores(tuple(scores), self.scorer.baselines())
+
+    def _family(self, family: CostFamily, gammas: Sequence[float]) -> Iterator[Score]:
+        within = family.restricted(self.split.source_train, self.split.target_train)
+        across = family.restricted(self.split.source_test, self.split.target_train)
+        for solver in self.plan.solvers:
+            behind = Continuation()
+            for gamma in gammas:
+                begun = time.perf_counter()
+                costs = within.at(gamma, self.workers)
+                solution = solver(costs, self.train.a, self.train.b, self.workers, behind.near(gamma))
+                behind.add(gamma, solution)
+                seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
+                cost = family.cost._with_gamma(gamma)
+                side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
+                yield from self._readings(side, across.at(gamma, self.workers), solution, seconds)
+
+    def _readings(self, side: Side, costs: CostBlocks, solution: Solution, fit_seconds: float) -> Iterator[Score]:
+        """The maps of one solution: each rule for ties, each relaxation."""
+        targets = float(self.test.a @ side.effective_targets(costs, self.workers))
+        source = side.holding(self.test.source)
+        for ties, relax in product(self.plan.ties, self.plan.relaxes):
+            begun = time.perf_counter()
+            moves = side.displace(
+                source, lambda _, rows: rows, ties, relax, self.workers, Budget(self.plan.max_memory), costs=costs
+            )
+            mapped = time.perf_counter()
+            found = self.scorer(_moved(source, moves))
+            scored = time.perf_counter()
+            status = solution.status if solution.status is not Status.CONVERGED or not found.trouble else SCORE_FAILED
+            yield Score(
+                divergence=found.value,
+                density=moves.nnz / (source.shape[0] * source.shape[1]),
+                effective_targets=targets,
+                status=str(status),
+                fit_seconds=fit_seconds,
+                map_seconds=mapped - begun,
+                score_seconds=scored - mapped,
+            )
+            if self.tick is not None:
+                self.tick()
+
+
+def _moved(source: Samples, moves: sp.csr_array) -> Samples:
+    """x + Δ, dense where x is."""
+    if source.is_sparse:
+        return check_samples(sp.csr_array(source.csr() + moves), "moved samples")
+    return check_samples(source.data + moves.toarray(), "moved samples")

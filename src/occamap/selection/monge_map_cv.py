@@ -1,0 +1,326 @@
+"""MongeMapCV: cost, γ, ε, ties and relaxation chosen on held-out samples."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from occamap import _draw
+from occamap._optional import optional
+from occamap._validate import check_choice, check_count, check_number
+from occamap._workers import Workers, count_jobs
+from occamap.costs import L1, Cost
+from occamap.errors import InputError, NotConvergedWarning
+from occamap.maps import MongeMap
+from occamap.maps.monge_map import TIES
+from occamap.maps.problem import Problem, check_problem
+from occamap.maps.progress import Progress
+from occamap.selection.default_grid import default_gammas
+from occamap.selection.evaluation import Cell, Plan
+from occamap.selection.grids import check_gammas, check_grid, check_template
+from occamap.selection.results import collect, diagnose, table
+from occamap.selection.rules import check_rule, choose, frontier
+from occamap.selection.run import run_dask, run_local
+from occamap.selection.scoring import check_projection
+from occamap.selection.splits import Split, check_splits
+from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
+
+COUNT = 10
+
+
+class MongeMapCV(BaseEstimator):
+    """A Monge map whose cost, γ, ε, ties and relaxation are chosen by how well it moves held-out samples.
+
+    Both samples are split; each candidate is fitted on the train parts and moves the held-out source samples; its
+    score is the Sinkhorn divergence between them and the held-out targets (½‖·‖², ε = 0.1 × the mean cost among these
+    targets). The costs of all pairs are computed once for all splits, γ and ε. The chosen candidate is then fitted on
+    all samples.
+
+    Parameters
+    ----------
+    cost
+        `L1`, `STVS`, an instance whose other parameters are kept, such as `KOverlap(1.0, k=10)`, or a list of those.
+    gammas
+        Rising strengths, 0 being ½‖z‖² alone; or how many the default grid of each cost is to have (10): evenly spaced
+        in log γ over the range in which γ makes a difference, as for `gamma_path`.
+    epsilon, epsilon_scale
+        One or several ε, each as for `MongeMap`: multiples of a statistic of the costs, or effective targets.
+    ties, relax
+        One or several, each as for `MongeMap`.
+    cv
+        A number of folds; a scikit-learn splitter, such as `ShuffleSplit(10, test_size=0.2, random_state=0)`; or a list
+        of splits (train rows of X, test rows of X, train rows of Y, test rows of Y), for example by donor.
+    rule
+        "best", the lowest mean divergence; "one_se", the sparsest map within one standard error of it; "density", the
+        most faithful at or below `max_density`; "pareto", all that no other beats in both: then `maps_` holds them, and
+        `best_map_` is the most faithful. Candidates that did not converge in every split are listed, and never chosen.
+    max_density
+        With rule="density": the largest mean share of entries of the held-out samples that may move.
+    projection
+        Where divergences are measured: on so many principal components of the train samples (where there are more
+        features than that), by a transformer that is fitted on them, or, if None, on the features as they are.
+    reach, tol, max_iter, max_memory
+        As for `MongeMap`.
+    n_jobs
+        Threads; all cores if None or -1. Splits run side by side. The result does not depend on it.
+    random_state
+        Seed of the folds, of the projection and of the targets drawn for the floor.
+    verbose
+        Show progress; None shows it on a terminal, when it takes more than two seconds.
+
+    Attributes
+    ----------
+    best_map_ : the `MongeMap` fitted on all samples; `transform` and `displacement` are its own
+    gamma_, best_params_, best_index_ : what was chosen, and its row in `results_`
+    results_ : a row a candidate: means over the splits, standard errors, each split's divergence, status
+    diagnostics_ : the chosen map beside the identity, the mean shift and the floor; print it
+    frontier_ : rows of `results_` than which no other is both sparser and more faithful; maps_ : their maps ("pareto")
+    n_splits_, n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> import numpy as np, occamap as oc
+    >>> X = np.random.default_rng(0).normal(size=(60, 8))
+    >>> Y = np.random.default_rng(1).normal(size=(80, 8)) + 3 * np.eye(8)[0]
+    >>> cv = oc.MongeMapCV(gammas=[0.0, 1.0, 4.0], epsilon=[0.03, 0.1], cv=3).fit(X, Y)
+    >>> cv.best_map_.displacement(X).nnz < cv.results_["mean_density"].max() * X.size
+    True
+    """
+
+    def __init__(
+        self,
+        cost: Any = L1,
+        gammas: ArrayLike | int | None = None,
+        epsilon: Any = (0.003, 0.01, 0.03, 0.1),
+        epsilon_scale: str = "mean",
+        ties: Any = "zero",
+        relax: Any = (0.0, 1.0),
+        cv: Any = 5,
+        rule: str = "one_se",
+        max_density: float | None = None,
+        projection: Any = 50,
+        reach: float | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 2000,
+        max_memory: int | str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = 0,
+        verbose: bool | None = None,
+    ) -> None:
+        self.cost = cost
+        self.gammas = gammas
+        self.epsilon = epsilon
+        self.epsilon_scale = epsilon_scale
+        self.ties = ties
+        self.relax = relax
+        self.cv = cv
+        self.rule = rule
+        self.max_density = max_density
+        self.projection = projection
+        self.reach = reach
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- choosing ----------------------------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, Y: Any, a: ArrayLike | None = None, b: ArrayLike | None = None, client: Any = None
+    ) -> MongeMapCV:
+        """Evaluate the grid on splits of X (source) and Y (target), choose, and fit the choice on all samples.
+
+        `a` and `b` are sample weights. `client` is a `dask.distributed.Client`, whose workers then share the splits.
+        """
+        templates, grid, solvers, ties, relaxes = self._check_parameters()
+        costs = templates if isinstance(grid, int) else [t._with_gamma(g) for t in templates for g in grid]
+        problem = check_problem(X, Y, a, b, costs, self.max_memory)
+        splits = check_splits(self.cv, problem.a.size, problem.b.size, self.random_state)
+        _check_masses(problem, splits)
+        with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
+            families, gammas = self._families(templates, grid, problem, solvers, ties, workers, progress)
+            plan = Plan(
+                problem=problem,
+                families=families,
+                gammas=gammas,
+                solvers=solvers,
+                ties=ties,
+                relaxes=relaxes,
+                projection=self.projection,
+                seed=int(np.random.SeedSequence(self.random_state).generate_state(3)[2]),
+                max_memory=self.max_memory,
+            )
+            if client is None:
+                scores = run_local(plan, splits, self.n_jobs, progress)
+            else:
+                scores = run_dask(plan, splits, client, progress)
+            self.results_ = collect(plan, scores)
+            self.n_splits_ = len(splits)
+            rows = table(self.results_)
+            self.frontier_ = frontier(rows)
+            self.best_index_ = choose(rows, self.rule, self.max_density)
+            self.diagnostics_ = diagnose(self.results_, scores, self.best_index_, choose(rows, "best"))
+            self._refit(plan, workers)
+        return self
+
+    def _families(
+        self,
+        templates: list[Cost],
+        grid: int | list[float],
+        problem: Problem,
+        solvers: tuple[Solver, ...],
+        ties: tuple[int, ...],
+        workers: Workers,
+        progress: Progress,
+    ) -> tuple[tuple[CostFamily, ...], tuple[tuple[float, ...], ...]]:
+        """The costs of each penalty, and its γ."""
+        families, grids = [], []
+        for template in templates:
+            given = None if isinstance(grid, int) else grid
+            family = cost_family(
+                template, problem.source, problem.target, given, self.max_memory, workers, progress.costs
+            )
+            if isinstance(grid, int):
+                progress.note("looking for the range of γ")
+                ends = {solver.rule.value: solver for solver in (solvers[0], solvers[-1])}
+                given = default_gammas(family, problem, list(ends.values()), ties[0], grid, workers).tolist()
+                if family.parts is None:  # not linear in γ: now it is known for which γ costs are wanted
+                    family = cost_family(
+                        template, problem.source, problem.target, given, self.max_memory, workers, progress.costs
+                    )
+            families.append(family)
+            grids.append(tuple(given or ()))
+        return tuple(families), tuple(grids)
+
+    def _refit(self, plan: Plan, workers: Workers) -> None:
+        cells = plan.cells()
+        chosen = cells[self.best_index_]
+        self.best_map_ = self._fit_cell(plan, chosen, workers)
+        self.best_params_ = {name: getattr(self.best_map_, name) for name in ("cost", "epsilon", "ties", "relax")}
+        self.gamma_ = float(chosen.cost.gamma)  # type: ignore[attr-defined]
+        self.n_features_in_ = self.best_map_.n_features_in_
+        if hasattr(self.best_map_, "feature_names_in_"):
+            self.feature_names_in_ = self.best_map_.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if self.rule == "pareto":
+            self.maps_ = [self._fit_cell(plan, cells[row], workers) for row in self.frontier_]
+        elif hasattr(self, "maps_"):
+            del self.maps_
+
+    def _fit_cell(self, plan: Plan, cell: Cell, workers: Workers) -> MongeMap:
+        """The map of one candidate on all samples."""
+        begun, problem = time.perf_counter(), plan.problem
+        families = zip(plan.families, plan.gammas, strict=True)
+        gamma = float(cell.cost.gamma)  # type: ignore[attr-defined]
+        family = next(f for f, gammas in families if gamma in gammas and f.cost._with_gamma(gamma) == cell.cost)
+        fitted = MongeMap(
+            cell.cost,
+            cell.solver.rule.value,
+            cell.solver.rule.scale,
+            TIES[cell.ties],
+            cell.relax,
+            self.reach,
+            self.tol,
+            self.max_iter,
+            self.max_memory,
+            self.n_jobs,
+        )
+        costs = family.at(gamma, workers)
+        solution = cell.solver(costs, problem.a, problem.b, workers)
+        seconds = time.perf_counter() - begun
+        fitted._conclude(cell.cost, problem, solution, cell.solver, seconds, type(costs).__name__)
+        if not fitted.converged_:
+            warnings.warn(fitted.report_.message, NotConvergedWarning, stacklevel=4)
+        return fitted
+
+    # -- using -------------------------------------------------------------------------------------------------
+
+    def displacement(self, X: Any) -> sp.csr_array:
+        """Δ(x) of each row under the chosen map, as CSR that stores what moves and nothing else."""
+        check_is_fitted(self, "best_map_")
+        return self.best_map_.displacement(X)
+
+    def transform(self, X: Any) -> Any:
+        """x + Δ(x) of each row under the chosen map, in the container of X."""
+        check_is_fitted(self, "best_map_")
+        return self.best_map_.transform(X)
+
+    def inverse_transform(self, Y: Any) -> Any:
+        """The chosen map back, of each row, in the container of Y."""
+        check_is_fitted(self, "best_map_")
+        return self.best_map_.inverse_transform(Y)
+
+    def to_frame(self) -> Any:
+        """`results_` as a pandas data frame."""
+        check_is_fitted(self, "results_")
+        return optional("pandas", "to_frame").DataFrame(self.results_)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Divergence against density of all candidates, with the frontier, the choice and the baselines."""
+        check_is_fitted(self, "best_map_")
+        lines = self.diagnostics_
+        baselines = {line.what: line.divergence for line in (lines.identity, lines.mean_shift, lines.floor)}
+        rows = table(self.results_)
+        return _draw.frontier(
+            rows.divergence,
+            rows.error,
+            rows.density,
+            rows.converged,
+            self.results_["epsilon"],
+            self.frontier_,
+            self.best_index_,
+            baselines,
+            ax,
+        )
+
+    # -- details -----------------------------------------------------------------------------------------------
+
+    def _check_parameters(
+        self,
+    ) -> tuple[list[Cost], int | list[float], tuple[Solver, ...], tuple[int, ...], tuple[float, ...]]:
+        several = self.cost if isinstance(self.cost, list | tuple) else [self.cost]
+        if not several:
+            raise InputError("cost must be a cost such as L1, or a list of at least one; got an empty list")
+        templates = [check_template(cost) for cost in several]
+        grid = check_gammas(self.gammas, templates, COUNT)
+        epsilons = check_grid(self.epsilon, "epsilon", lambda value: EpsilonRule(value, self.epsilon_scale))
+        relaxes = check_grid(self.relax, "relax", lambda value: check_number(value, "relax", 0, 1))
+        names = [self.ties] if isinstance(self.ties, str) or not hasattr(self.ties, "__iter__") else list(self.ties)
+        if not names or len(set(map(str, names))) < len(names):
+            raise InputError(f"ties must be one or both of {TIES[0]!r} and {TIES[1]!r}; got {self.ties!r}")
+        ties = tuple(TIES.index(check_choice(name, "ties", TIES)) for name in names)
+        check_rule(self.rule, self.max_density)
+        check_projection(self.projection)
+        count_jobs(self.n_jobs)
+        if self.random_state is not None:
+            check_count(self.random_state, "random_state", 0)
+        _, solver = MongeMap(
+            templates[0], epsilons[0], self.epsilon_scale, TIES[ties[0]], relaxes[0], self.reach, self.tol,
+            self.max_iter, self.max_memory, self.n_jobs,
+        )._check_parameters()  # fmt: skip
+        solvers = tuple(
+            Solver(EpsilonRule(value, self.epsilon_scale), solver.reach, solver.tol, solver.max_iter)
+            for value in epsilons
+        )
+        return templates, grid, solvers, ties, tuple(relaxes)
+
+
+def _check_masses(problem: Problem, splits: list[Split]) -> None:
+    def has_mass(weights: NDArray[np.float64], *parts: NDArray[np.int64]) -> bool:
+        return all(weights[part].sum() > 0 for part in parts)
+
+    for k, split in enumerate(splits):
+        if not has_mass(problem.a, split.source_train, split.source_test):
+            raise InputError(f"a must leave mass in the train and in the test part of every split; split {k} has none")
+        if not has_mass(problem.b, split.target_train, split.target_test):
+            raise InputError(f"b must leave mass in the train and in the test part of every split; split {k} has none")

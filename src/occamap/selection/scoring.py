@@ -1,0 +1,102 @@
+"""The score of a split: the Sinkhorn divergence to held-out targets, in feature space or in a learned projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+
+from occamap._validate import Samples, check_samples
+from occamap._workers import Workers
+from occamap.costs import SqL2
+from occamap.errors import InputError
+from occamap.maps.problem import Floats, Problem
+from occamap.metrics import DivergenceTo, Measure, Value
+from occamap.sinkhorn import EpsilonRule
+
+EPSILON = 0.1
+"""ε of the score: this share of the mean cost among the held-out targets."""
+TOL, MAX_ITER = 1e-4, 5000
+
+Project = Callable[[Samples], Samples]
+
+
+def check_projection(projection: Any) -> None:
+    """Raise unless it is None, a number of components, or a transformer."""
+    if projection is None or (hasattr(projection, "fit") and hasattr(projection, "transform")):
+        return
+    whole = isinstance(projection, int | np.integer) and not isinstance(projection, bool | np.bool_)
+    if not whole or projection < 1:
+        raise InputError(
+            "projection must be None (score in feature space), a number of principal components, or a transformer with "
+            f"fit and transform; got {projection!r}"
+        )
+
+
+def learn_projection(projection: Any, train: Problem, seed: int) -> Project:
+    """Learn it on the train samples of both sides, and on nothing else."""
+    if projection is None:
+        return lambda samples: samples
+    sides = train.source, train.target
+    sparse = any(side.is_sparse for side in sides)
+    both: Any = sp.vstack([sp.csr_matrix(_plain(side)) for side in sides], format="csr") if sparse else None
+    if both is None:
+        both = np.vstack([side.data for side in sides])
+    if isinstance(projection, int | np.integer):
+        if projection >= min(both.shape):
+            return lambda samples: samples  # all of the components would only turn the axes
+        learned = PCA(int(projection), svd_solver="arpack", random_state=seed).fit(both)
+    else:
+        learned = clone(projection).fit(both)
+    return lambda samples: check_samples(learned.transform(_plain(samples)), "the projection of samples")
+
+
+def _plain(samples: Samples) -> Any:
+    return sp.csr_matrix(samples.csr()) if samples.is_sparse else samples.data
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Divergences to the held-out targets of what any map must be compared with."""
+
+    identity: Value
+    mean_shift: Value
+    floor: Value
+
+
+class Scorer:
+    """Divergences to the held-out targets of one split."""
+
+    def __init__(self, projection: Any, train: Problem, test: Problem, seed: int, workers: Workers) -> None:
+        self.project = learn_projection(projection, train, seed)
+        self.train, self.test, self.seed = train, test, seed
+        target = Measure(self.project(test.target), test.b)
+        self.divergence = DivergenceTo(target, EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER, workers)
+
+    def __call__(self, moved: Samples) -> Value:
+        """Of the held-out source samples, moved."""
+        return self.divergence(Measure(self.project(moved), self.test.a))
+
+    def baselines(self) -> Baselines:
+        """The held-out source samples as they are, and shifted by the difference of the train means; and as many train
+        targets, drawn at random: what a map that hits the target's distribution would score."""
+        source, identity = self.project(self.test.source), self(self.test.source)
+        train = self.train
+        shift = _mean(self.project(train.target), train.b) - _mean(self.project(train.source), train.a)
+        gap = _mean(source, self.test.a) - _mean(self.divergence.nu.samples, self.test.b)
+        # a translation by s adds ⟨x̄ − ȳ, s⟩ + ½‖s‖² to the transport of ½ℓ2² from X to Y, and nothing to that within X
+        shifted = Value(identity.value + float(gap @ shift + 0.5 * shift @ shift), identity.trouble)
+        held = np.flatnonzero(train.b)
+        drawn = np.random.default_rng(self.seed).choice(held, min(source.shape[0], held.size), replace=False)
+        masses = train.b[drawn] / train.b[drawn].sum()
+        floor = self.divergence(Measure(self.project(train.target.take(drawn)), masses))
+        return Baselines(identity, shifted, floor)
+
+
+def _mean(samples: Samples, masses: Floats) -> Floats:
+    return np.asarray(masses @ (samples.csr() if samples.is_sparse else samples.data), np.float64).ravel()
