@@ -46,20 +46,20 @@ def frontier(
     error: Floats,
     density: Floats,
     converged: Flags,
-    epsilon: Floats,
+    rules: NDArray[np.str_],
     line: NDArray[np.int64],
     star: int,
     baselines: dict[str, float],
     ax: Any = None,
 ) -> Any:
-    """Divergence against density, a shade an ε; the frontier as a line, the choice as a star, baselines across."""
+    """Divergence against density, a shade a rule for ε; the frontier as a line, the choice as a star, baselines across."""
     ax = axes(ax, "plot")
-    levels = np.unique(epsilon)
-    shades = optional("matplotlib", "plot").colormaps["viridis"](np.linspace(0.1, 0.9, levels.size))
+    levels = list(dict.fromkeys(rules.tolist()))
+    shades = optional("matplotlib", "plot").colormaps["viridis"](np.linspace(0.1, 0.9, len(levels)))
     for level, shade in zip(levels, shades, strict=True):
         for flags, face in ((converged, shade), (~converged, "white")):
-            rows = flags & (epsilon == level)
-            label = f"ε = {level:g}" if face is shade else None
+            rows = flags & (rules == level)
+            label = f"ε by {level}" if face is shade else f"ε by {level}, not converged"
             if rows.any():
                 ax.scatter(density[rows], divergence[rows], s=20, color=face, edgecolors=shade, label=label, zorder=2)
     ax.plot(density[line], divergence[line], color=GREY, linewidth=1, zorder=1, label="frontier")

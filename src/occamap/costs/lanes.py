@@ -89,7 +89,7 @@ class LanePairs(ABC):
         Term by term, or all of them in float64 where they are many.
         """
         single, costs = X.dtype == np.float32, C[:, : X.shape[0]]
-        j, i = np.nonzero((costs < (0.2 if single else 0.1) * scale) | (single & (costs < self.tiny) & (scale > 0)))
+        j, i = np.nonzero((costs < (0.2 if single else 0.01) * scale) | (single & (costs < self.tiny) & (scale > 0)))
         if single and j.size > 0.05 * scale.size:
             C[:] = self._in_float64(X)
         elif j.size:

@@ -24,8 +24,8 @@ FARTHEST = 1e8  # times the scale of the data: no γ beyond is looked at
 SOURCES, TARGETS = 128, 1024  # of the samples, evenly spaced: a range needs no more
 
 GRID = (
-    "from the γ, within a factor of two, that changes the displacements of γ = 0 by 1 % (in the root of the mean square) "
-    "to the first, in steps of four, from which another step lowers their density by less than 1 % of that at γ = 0"
+    "from the γ, within a factor of two, that changes the displacements of γ = 0 by 1 % (in root mean square) to "
+    "the first, in steps of four, from which another step lowers their density by less than 1 % of that at γ = 0"
 )
 
 

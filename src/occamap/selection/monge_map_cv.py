@@ -276,7 +276,7 @@ class MongeMapCV(BaseEstimator):
             rows.error,
             rows.density,
             rows.converged,
-            self.results_["epsilon"],
+            self.results_["epsilon_rule"],
             self.frontier_,
             self.best_index_,
             baselines,

@@ -33,6 +33,7 @@ def collect(plan: Plan, splits: Sequence[SplitScores]) -> Results:
         "cost": np.array([_label(cell.cost) for cell in cells]),
         "gamma": np.array([cell.cost.gamma for cell in cells]),  # type: ignore[attr-defined]
         "epsilon": np.array([cell.solver.rule.value for cell in cells]),
+        "epsilon_rule": np.array([str(cell.solver.rule) for cell in cells]),
         "ties": np.array([TIES[cell.ties] for cell in cells]),
         "relax": np.array([cell.relax for cell in cells]),
         "mean_divergence": divergence.mean(axis=0),
@@ -74,7 +75,7 @@ def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best:
         return Line(what, float(values.mean()), float(standard_error(values)[0]), density)
 
     def cell(row: int, what: str) -> Line:
-        named = f"{what}: {results['cost'][row]}, γ = {results['gamma'][row]:.3g}, ε = {results['epsilon'][row]:g}"
+        named = f"{what}: {results['cost'][row]}, γ = {results['gamma'][row]:.3g}, ε by {results['epsilon_rule'][row]}"
         return Line(
             f"{named}, relax = {results['relax'][row]:g}, ties = {results['ties'][row]}",
             *(float(results[name][row]) for name in ("mean_divergence", "se_divergence")),

@@ -1,0 +1,443 @@
+"""MongeMapCV: folds equal explicit fits, rules, projections, determinism, Dask; and what a grid must not be."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import BaseEstimator, clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import ShuffleSplit
+
+from occamap import L1, STVS, KOverlap, MongeMap, MongeMapCV, SqL2
+from occamap.errors import InputError, SelectionError
+from occamap.metrics import sinkhorn_divergence
+from occamap.selection import monge_map_cv
+from occamap.selection.rules import RULES, Table, choose, frontier
+from occamap.selection.splits import check_splits
+
+D = 20
+
+
+def sample(n: int, seed: int, shift: float = 0.0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(0.8, size=(n, D)) * rng.uniform(0.5, 1.5, size=(n, D))
+    counts[:, :2] += shift * (rng.uniform(size=(n, 2)) < 0.9)
+    return counts
+
+
+X, Y = sample(50, 1), sample(60, 2, shift=3.0)
+SMALL: dict[str, Any] = {"gammas": [0.2, 2.0], "epsilon": [0.02, 0.1], "cv": 3, "projection": None}
+
+
+# -- folds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("projection", [None, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_folds_equal_fits_on_the_explicit_subsamples(form: Any, projection: int | None, weighted: bool) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(0.5, 1.5, 50), rng.uniform(0.5, 1.5, 60)) if weighted else (None, None)
+    costs = [L1, STVS, KOverlap(1.0, k=3), L1(1.0, weights=np.r_[np.inf, np.ones(D - 1)])]
+    cv = MongeMapCV(costs, tol=1e-10, ties=("zero", "occam"), relax=(0.0, 0.5), **{**SMALL, "projection": projection})
+    cv.fit(form(X), form(Y), a, b)
+    results = cv.to_frame()
+    assert len(results) == 4 * 2 * 2 * 2 * 2
+    instances = {"L1": costs[0], "STVS": costs[1], "KOverlap(k=3)": costs[2], "L1(weights)": costs[3]}
+    splits = check_splits(3, 50, 60, 0)
+    for _, row in results.iloc[::3].iterrows():
+        template = instances[row.cost]
+        cost = template(row.gamma) if isinstance(template, type) else template._with_gamma(row.gamma)
+        divergences, densities = [], []
+        for split in splits:
+            x, y = X[split.source_train], Y[split.target_train]
+            weights = (None, None) if a is None else (a[split.source_train], b[split.target_train])
+            m = MongeMap(cost, row.epsilon, ties=row.ties, relax=row.relax, tol=1e-10).fit(x, y, *weights)
+            moved, held = m.transform(X[split.source_test]), Y[split.target_test]
+            densities.append(m.displacement(X[split.source_test]).nnz / moved.size)
+            if projection:
+                pca = PCA(5).fit(np.vstack([x, y]))
+                moved, held = pca.transform(moved), pca.transform(held)
+            masses = (None, None) if a is None else (a[split.source_test], b[split.target_test])
+            divergences.append(sinkhorn_divergence(moved, held, *masses))
+        found = [row[f"split{k}_divergence"] for k in range(3)]
+        np.testing.assert_allclose(found, divergences, rtol=1e-6)
+        assert row.mean_divergence == pytest.approx(np.mean(divergences), rel=1e-6)
+        assert row.se_divergence == pytest.approx(np.std(divergences, ddof=1) / np.sqrt(3), rel=1e-4)
+        assert row.mean_density == pytest.approx(np.mean(densities), abs=1e-3)
+
+
+def test_the_choice_is_fitted_on_all_samples() -> None:
+    cv = MongeMapCV(tol=1e-10, **SMALL).fit(X, Y)
+    row = cv.to_frame().iloc[cv.best_index_]
+    alone = MongeMap(L1(row.gamma), row.epsilon, relax=row.relax, tol=1e-10).fit(X, Y)
+    np.testing.assert_allclose(cv.best_map_.g_, alone.g_, atol=1e-8)
+    np.testing.assert_allclose(cv.transform(X), alone.transform(X), atol=1e-8)
+    np.testing.assert_allclose(cv.inverse_transform(Y), alone.inverse_transform(Y), atol=1e-8)
+    assert cv.gamma_ == row.gamma
+    assert cv.best_params_ == {"cost": L1(row.gamma), "epsilon": row.epsilon, "ties": "zero", "relax": row.relax}
+    assert cv.n_features_in_ == D
+    assert cv.n_splits_ == 3
+
+
+def test_a_planted_effect_is_found_and_the_rest_left_alone() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(150, 40)), rng.normal(size=(160, 40))
+    y[:, 7] += 6.0
+    cv = MongeMapCV(rule="one_se", gammas=[0.0, 1.0, 8.0, 64.0], epsilon=[0.03, 0.1], cv=4).fit(x, y)
+    size = np.abs(cv.displacement(x)).mean(axis=0)
+    assert size.argmax() == 7
+    assert size[7] > 5
+    lines = cv.diagnostics_
+    assert lines.identity.divergence > lines.chosen.divergence
+    assert lines.mean_shift.divergence == pytest.approx(lines.floor.divergence, rel=0.1)  # a translation is all there is
+
+
+# -- baselines ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_baselines_are_what_they_say(form: Any) -> None:
+    cv = MongeMapCV(**SMALL).fit(form(X), form(Y))
+    identity, shifted = [], []
+    for split in check_splits(3, 50, 60, 0):
+        x, held = X[split.source_test], Y[split.target_test]
+        identity.append(sinkhorn_divergence(x, held))
+        shift = Y[split.target_train].mean(axis=0) - X[split.source_train].mean(axis=0)
+        shifted.append(sinkhorn_divergence(x + shift, held))
+    lines = cv.diagnostics_
+    assert lines.identity.divergence == pytest.approx(np.mean(identity), rel=1e-6)
+    assert lines.mean_shift.divergence == pytest.approx(np.mean(shifted), rel=1e-4)
+    assert 0 < lines.floor.divergence < lines.identity.divergence
+    frame = lines.to_frame()
+    assert frame.loc["nothing moves", "density"] == 0
+    text = str(lines)
+    assert "chosen: L1, γ = " in text
+    assert "floor" in text
+    assert f"{lines.identity.divergence:.4g}" in text
+
+
+def test_two_halves_of_one_sample_have_nothing_to_learn() -> None:
+    cloud = np.random.default_rng(0).normal(size=(200, 5))
+    lines = MongeMapCV(**SMALL).fit(cloud[:100], cloud[100:]).diagnostics_
+    assert abs(lines.identity.divergence - lines.floor.divergence) < 0.2 * lines.floor.divergence
+    if lines.floor.divergence >= lines.identity.divergence:
+        assert "nothing to learn" in str(lines)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def table(divergence: Any, density: Any, error: Any = 1.0, converged: Any = True) -> Table:
+    n = len(divergence)
+    return Table(
+        np.array(divergence, float),
+        np.broadcast_to(np.asarray(error, float), n),
+        np.array(density, float),
+        np.broadcast_to(np.asarray(converged, bool), n),
+    )
+
+
+def test_the_rules_by_hand() -> None:
+    rows = table([10.0, 10.5, 10.9, 14.0, 30.0], [0.9, 0.5, 0.3, 0.1, 0.05])
+    assert choose(rows, "best") == 0
+    assert choose(rows, "one_se") == 2
+    assert choose(rows, "density", 0.1) == 3
+    assert choose(rows, "density", 0.09) == 4
+    assert choose(rows, "pareto") == 0
+    assert frontier(rows).tolist() == [4, 3, 2, 1, 0]
+    assert frontier(table([1.0, 2.0, 3.0], [0.1, 0.2, 0.3])).tolist() == [0]
+
+
+def test_what_did_not_converge_is_never_chosen() -> None:
+    rows = table([1.0, 10.0, 10.1], [0.01, 0.5, 0.4], converged=[False, True, True])
+    assert [choose(rows, rule, 0.9 if rule == "density" else None) for rule in RULES] == [1, 2, 1, 1]
+    assert 0 not in frontier(rows)
+    with pytest.raises(SelectionError, match="no cell of the grid converged"):
+        choose(table([1.0], [0.5], converged=False), "best")
+
+
+def test_rules_that_cannot_be_met_say_what_could() -> None:
+    with pytest.raises(SelectionError, match=r"at most max_density=0.05; the sparsest has 0.3: raise max_density"):
+        choose(table([1.0, 2.0], [0.3, 0.4]), "density", 0.05)
+    with pytest.raises(SelectionError, match="two splits or more"):
+        choose(table([1.0], [0.3], error=np.nan), "one_se")
+
+
+columns = hnp.arrays(float, 12, elements=st.integers(0, 6).map(float))
+
+
+@given(columns, columns, hnp.arrays(bool, 12))
+def test_nothing_beats_the_frontier_and_all_else_is_beaten(divergence: Any, density: Any, converged: Any) -> None:
+    rows = table(divergence, density, 0.5, converged)
+    kept = frontier(rows)
+    for row in np.flatnonzero(converged):
+        beaten = any(
+            divergence[k] <= divergence[row]
+            and density[k] <= density[row]
+            and (divergence[k] < divergence[row] or density[k] < density[row] or k != row)
+            for k in kept
+        )
+        assert (row in kept) or beaten
+    for row in kept:
+        strictly = converged & (divergence <= divergence[row]) & (density <= density[row])
+        strictly &= (divergence < divergence[row]) | (density < density[row])
+        assert not strictly.any()
+    if converged.any():
+        assert choose(rows, "best") in kept
+        taken = choose(rows, "one_se")
+        assert divergence[taken] <= divergence[choose(rows, "best")] + 0.5
+
+
+def test_pareto_fits_the_whole_frontier() -> None:
+    cv = MongeMapCV(rule="pareto", **SMALL).fit(X, Y)
+    assert len(cv.maps_) == cv.frontier_.size
+    frame = cv.to_frame().iloc[cv.frontier_]
+    assert [m.cost.gamma for m in cv.maps_] == frame.gamma.tolist()
+    assert [m.relax for m in cv.maps_] == frame.relax.tolist()
+    assert frame.mean_density.is_monotonic_increasing
+    assert frame.mean_divergence.is_monotonic_decreasing
+    assert cv.best_index_ == cv.frontier_[-1]
+    assert not hasattr(cv.set_params(rule="best").fit(X, Y), "maps_")
+
+
+def test_cells_that_did_not_converge_are_kept_and_marked() -> None:
+    cv = MongeMapCV(gammas=[0.5], epsilon=[1e-4, 0.5], relax=0.0, cv=2, max_iter=25, projection=None).fit(X, Y)
+    assert cv.results_["converged"].tolist() == [False, True]
+    assert cv.results_["status"].tolist() == ["max_iter", "converged"]
+    assert cv.best_params_["epsilon"] == 0.5
+    with pytest.raises(SelectionError, match="no cell of the grid converged"):
+        cv.set_params(epsilon=1e-4, max_iter=3).fit(X, Y)
+    assert cv.results_["status"].tolist() == ["max_iter"]
+
+
+def test_a_score_that_did_not_converge_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("occamap.selection.scoring.MAX_ITER", 1)
+    monkeypatch.setattr("occamap.selection.scoring.TOL", 1e-12)
+    with pytest.raises(SelectionError, match="converged"):
+        MongeMapCV(**SMALL).fit(X, Y)
+
+
+# -- projections -------------------------------------------------------------------------------------------------------
+
+
+class Spy(BaseEstimator):
+    """A projection on the first two features that remembers what it was fitted on."""
+
+    seen: list[np.ndarray] = []  # noqa: RUF012  (clones share it)
+
+    def fit(self, samples: Any, y: Any = None) -> Spy:
+        Spy.seen.append(samples)
+        return self
+
+    def transform(self, samples: Any) -> Any:
+        return samples[:, :2]
+
+
+def test_a_projection_sees_the_train_samples_and_nothing_else() -> None:
+    Spy.seen.clear()
+    cv = MongeMapCV(**{**SMALL, "projection": Spy()}, n_jobs=1).fit(X, Y)
+    splits = check_splits(3, 50, 60, 0)
+    assert len(Spy.seen) == 3
+    for split, seen in zip(splits, Spy.seen, strict=True):
+        np.testing.assert_array_equal(seen, np.vstack([X[split.source_train], Y[split.target_train]]))
+    on_two = MongeMapCV(**SMALL).fit(X, Y).diagnostics_.identity.divergence
+    assert cv.diagnostics_.identity.divergence < on_two
+    x, y = X[splits[0].source_test], Y[splits[0].target_test]
+    assert sinkhorn_divergence(x[:, :2], y[:, :2]) == pytest.approx(
+        MongeMapCV(**{**SMALL, "projection": Spy(), "cv": [tuple(splits[0])], "rule": "best"})
+        .fit(X, Y)
+        .diagnostics_.identity.divergence
+    )
+
+
+def test_as_many_components_as_features_are_the_features() -> None:
+    plain, turned = (MongeMapCV(**{**SMALL, "projection": p}).fit(X, Y).results_ for p in (None, 500))
+    np.testing.assert_array_equal(plain["mean_divergence"], turned["mean_divergence"])
+
+
+# -- splits ------------------------------------------------------------------------------------------------------------
+
+
+def test_splits_of_every_kind() -> None:
+    folds = check_splits(5, 23, 31, 0)
+    assert sorted(np.concatenate([s.source_test for s in folds])) == list(range(23))
+    assert sorted(np.concatenate([s.target_test for s in folds])) == list(range(31))
+    repeated = check_splits(ShuffleSplit(4, test_size=0.3, random_state=0), 20, 30, 0)
+    assert len(repeated) == 4
+    assert repeated[0].target_test.size == 9
+    own = check_splits([([0, 1], [2, 3], [4, 5], [6, 7])], 10, 10, 0)
+    assert own[0].target_test.tolist() == [6, 7]
+    one, other = check_splits(5, 25, 25, 1), check_splits(5, 25, 25, 2)
+    assert any((p.source_test != q.source_test).any() for p, q in zip(one, other, strict=True))
+    assert any((p.source_test != p.target_test).any() for p in one)  # rows may be paired: the sides are split apart
+
+
+@pytest.mark.parametrize(
+    ("cv", "words"),
+    [
+        (1, "cv must be an integer ≥ 2"),
+        (True, "cv must be a number of folds"),
+        ("five", "cv must be a number of folds"),
+        ([], "got no split at all"),
+        ([1, 2], "split 0 is 1"),
+        ([([0, 1], [2, 3], [4, 5])], "split 0 is not four lists"),
+        ([([0.5, 1], [2, 3], [4, 5], [6, 7])], "split 0 is not four lists"),
+        ([([0, 1], [1, 2], [4, 5], [6, 7])], "must not test on train samples; split 0 shares rows of X"),
+        ([([0, 1], [2, 3], [4, 5], [6, 600])], "rows 0 to 59 of Y"),
+        ([([0, -1], [2, 3], [4, 5], [6, 7])], "rows 0 to 49 of X"),
+        ([([0, 0], [2, 3], [4, 5], [6, 7])], "each once"),
+        ([([0, 1], [2], [4, 5], [6, 7])], "at least 2 test samples of X in each split; split 0 leaves 1"),
+        (26, "cv=26 folds need at least 52 samples of X.*got 50: take fewer folds"),
+        (ShuffleSplit(2, test_size=99), "cv cannot split 50 samples of X"),
+    ],
+)
+def test_bad_splits(cv: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        MongeMapCV(**{**SMALL, "cv": cv}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gammas": []}, "gammas must be a list of at least one"),
+        ({"gammas": [2.0, 1.0]}, "gammas must rise"),
+        ({"gammas": [-1.0]}, "gammas: gamma must be"),
+        ({"epsilon": []}, "epsilon must be a list of at least one"),
+        ({"epsilon": [0.1, 0.01]}, "epsilon must rise"),
+        ({"epsilon": [0.0, 0.1]}, "epsilon must be a finite number > 0"),
+        ({"relax": [0.0, 1.5]}, "relax must be a finite number ≥ 0 and ≤ 1"),
+        ({"ties": []}, "ties must be one or both"),
+        ({"ties": ["zero", "zero"]}, "ties must be one or both"),
+        ({"ties": "never"}, "ties must be one of"),
+        ({"cost": []}, "cost must be a cost such as L1, or a list of at least one"),
+        ({"cost": [L1, SqL2]}, "SqL2 has none"),
+        ({"cost": KOverlap}, "KOverlap"),
+        ({"rule": "nearest"}, "rule must be one of"),
+        ({"rule": "density"}, "max_density must be given with rule='density'"),
+        ({"rule": "density", "max_density": 7}, "max_density must be"),
+        ({"rule": "best", "max_density": 0.1}, "max_density is for rule='density' only"),
+        ({"projection": 0}, "projection must be None"),
+        ({"projection": "pca"}, "projection must be None"),
+        ({"random_state": -1}, "random_state must be an integer ≥ 0"),
+        ({"tol": 0}, "tol must be"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+        ({"epsilon": 0.5, "epsilon_scale": "perplexity"}, "epsilon must be at least 1"),
+    ],
+)
+def test_bad_grids(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        MongeMapCV(**{**SMALL, **change}).fit(X, Y)
+
+
+def test_weights_must_leave_mass_in_every_part() -> None:
+    a = np.zeros(50)
+    a[3] = 1
+    with pytest.raises(InputError, match="a must leave mass in the train and in the test part"):
+        MongeMapCV(**SMALL).fit(X, Y, a)
+
+
+# -- a scikit-learn citizen --------------------------------------------------------------------------------------------
+
+
+def test_it_is_an_estimator() -> None:
+    cv = MongeMapCV([L1, STVS], **SMALL)
+    again = clone(cv)
+    assert again.get_params()["gammas"] == [0.2, 2.0]
+    assert again.get_params()["cost"] == [L1, STVS]
+    with pytest.raises(NotFittedError):
+        cv.transform(X)
+    with pytest.raises(NotFittedError):
+        cv.to_frame()
+
+
+def test_same_seed_same_bytes_on_any_number_of_threads() -> None:
+    def scores(jobs: int, seed: int) -> bytes:
+        found = MongeMapCV(**{**SMALL, "projection": 5}, n_jobs=jobs, random_state=seed).fit(X, Y)
+        told = str(found.diagnostics_).encode()
+        return found.results_["mean_divergence"].tobytes() + found.best_map_.g_.tobytes() + told
+
+    assert scores(1, 0) == scores(4, 0)
+    assert scores(1, 0) != scores(1, 1)
+
+
+def test_the_default_grid_and_effective_targets() -> None:
+    cv = MongeMapCV([L1, STVS], 3, epsilon=[4, 12], epsilon_scale="perplexity", relax=1.0, cv=2).fit(X, Y)
+    results = cv.to_frame()
+    assert len(results) == 12
+    assert results.groupby("cost").gamma.nunique().tolist() == [3, 3]
+    small, large = (results[results.epsilon == value].mean_effective_targets for value in (4, 12))
+    assert (small.to_numpy() < large.to_numpy()).all()
+    assert set(results.epsilon_rule) == {"perplexity 4", "perplexity 12"}
+
+
+def test_the_picture_shows_all_cells_and_the_choice() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="drawing needs matplotlib")
+    cv = MongeMapCV(**SMALL).fit(X, Y)
+    ax = cv.plot()
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels[:2] == ["ε by 0.02 × mean cost", "ε by 0.1 × mean cost"]
+    assert {"frontier", "chosen", "nothing moves"} < set(labels)
+    assert sum(len(dots.get_offsets()) for dots in ax.collections if hasattr(dots, "get_offsets")) >= 8
+    pyplot.close("all")
+
+
+def test_progress_is_a_bar_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    MongeMapCV(**SMALL, verbose=True).fit(X, Y)
+    assert "24/24 cells" in capsys.readouterr().err
+    MongeMapCV(**SMALL).fit(X, Y)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_in_one_split_stops_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from occamap.selection import run
+
+    calls, lock = [], threading.Lock()
+    whole = run.evaluate_split
+
+    def failing(plan: Any, split: Any, threads: int, tick: Any) -> Any:
+        with lock:
+            calls.append(1)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+        return whole(plan, split, threads, tick)
+
+    monkeypatch.setattr(run, "evaluate_split", failing)
+    with pytest.raises(KeyboardInterrupt):
+        MongeMapCV(**{**SMALL, "cv": 10}, n_jobs=2).fit(X, Y)
+    assert len(calls) < 10
+
+
+# -- Dask --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dask_client_gives_the_same_bytes() -> None:
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        spread = MongeMapCV(**{**SMALL, "projection": 5}).fit(sp.csr_array(X), sp.csr_array(Y), client=client)
+    here = MongeMapCV(**{**SMALL, "projection": 5}).fit(sp.csr_array(X), sp.csr_array(Y))
+    assert spread.results_["mean_divergence"].tobytes() == here.results_["mean_divergence"].tobytes()
+    assert spread.best_index_ == here.best_index_
+    assert str(spread.diagnostics_) == str(here.diagnostics_)
+
+
+def test_a_client_must_be_one() -> None:
+    pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
+    with pytest.raises(InputError, match=r"client must be a dask\.distributed\.Client; got str"):
+        MongeMapCV(**SMALL).fit(X, Y, client="tcp://somewhere")
+
+
+def test_the_default_count_is_what_the_documentation_says() -> None:
+    assert monge_map_cv.COUNT == 10
+    assert "(10)" in (MongeMapCV.__doc__ or "")
