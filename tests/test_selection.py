@@ -98,7 +98,7 @@ def test_a_planted_effect_is_found_and_the_rest_left_alone() -> None:
     assert size[7] > 5
     lines = cv.diagnostics_
     assert lines.identity.divergence > lines.chosen.divergence
-    assert lines.mean_shift.divergence == pytest.approx(lines.floor.divergence, rel=0.1)  # a translation is all there is
+    assert lines.mean_shift.divergence == pytest.approx(lines.floor.divergence, rel=0.1)  # a mere translation
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------------
@@ -207,6 +207,19 @@ def test_pareto_fits_the_whole_frontier() -> None:
     assert frame.mean_divergence.is_monotonic_decreasing
     assert cv.best_index_ == cv.frontier_[-1]
     assert not hasattr(cv.set_params(rule="best").fit(X, Y), "maps_")
+
+
+def test_another_rule_needs_no_other_evaluation() -> None:
+    costs = [L1, STVS, L1(1.0, weights=np.r_[np.inf, np.ones(D - 1)])]
+    cv = MongeMapCV(costs, tol=1e-10, **SMALL).fit(X, Y)
+    density = float(np.median(cv.results_["mean_density"]))
+    for rule, most in (("best", None), ("density", density), ("one_se", None)):
+        picked = cv.select(rule, most)
+        again = clone(cv).set_params(rule=rule, max_density=most).fit(X, Y)
+        assert picked.cost == again.best_params_["cost"]
+        np.testing.assert_allclose(picked.transform(X), again.transform(X), atol=1e-8)
+    with pytest.raises(InputError, match="max_density must be given"):
+        cv.select("density")
 
 
 def test_cells_that_did_not_converge_are_kept_and_marked() -> None:

@@ -52,7 +52,7 @@ def frontier(
     baselines: dict[str, float],
     ax: Any = None,
 ) -> Any:
-    """Divergence against density, a shade a rule for ε; the frontier as a line, the choice as a star, baselines across."""
+    """Divergence against density, a shade a rule for ε; the frontier a line, the choice a star, baselines across."""
     ax = axes(ax, "plot")
     levels = list(dict.fromkeys(rules.tolist()))
     shades = optional("matplotlib", "plot").colormaps["viridis"](np.linspace(0.1, 0.9, len(levels)))

@@ -6,60 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import scipy.sparse as sp
 
 from occamap._memory import Budget
 from occamap._validate import Samples, check_samples
 from occamap._workers import Workers
-from occamap.costs import Cost
-from occamap.maps.problem import Problem
 from occamap.maps.side import Side
 from occamap.selection.continuation import Continuation
+from occamap.selection.plan import Plan
 from occamap.selection.scoring import Baselines, Scorer
 from occamap.selection.splits import Split
-from occamap.sinkhorn import CostBlocks, CostFamily, Solution, Solver, Status
+from occamap.sinkhorn import CostBlocks, CostFamily, Solution, Status
 
 Tick = Callable[[], None]
 
 SCORE_FAILED = "score not converged"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One candidate: the cost with its γ, the rule for ε, and how displacements are read off."""
-
-    cost: Cost
-    solver: Solver
-    ties: int
-    relax: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What every split needs: samples, the costs of each penalty at each γ, and the grid."""
-
-    problem: Problem
-    families: tuple[CostFamily, ...]
-    gammas: tuple[tuple[float, ...], ...]
-    solvers: tuple[Solver, ...]
-    ties: tuple[int, ...]
-    relaxes: tuple[float, ...]
-    projection: Any
-    seed: int
-    max_memory: int | str | None
-
-    def cells(self) -> list[Cell]:
-        """The grid, in the order in which it is evaluated."""
-        return [
-            Cell(family.cost._with_gamma(gamma), solver, ties, relax)
-            for family, gammas in zip(self.families, self.gammas, strict=True)
-            for solver in self.solvers
-            for gamma in gammas
-            for ties in self.ties
-            for relax in self.relaxes
-        ]
 
 
 @dataclass(frozen=True)

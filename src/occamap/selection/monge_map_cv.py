@@ -14,23 +14,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from occamap import _draw
 from occamap._optional import optional
-from occamap._validate import check_choice, check_count, check_number
-from occamap._workers import Workers, count_jobs
+from occamap._validate import check_count
+from occamap._workers import Workers
 from occamap.costs import L1, Cost
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
-from occamap.selection.default_grid import default_gammas
-from occamap.selection.evaluation import Cell, Plan
-from occamap.selection.grids import check_gammas, check_grid, check_template
+from occamap.selection.plan import Cell, Plan, Search, check_search
 from occamap.selection.results import collect, diagnose, table
 from occamap.selection.rules import check_rule, choose, frontier
 from occamap.selection.run import run_dask, run_local
 from occamap.selection.scoring import check_projection
 from occamap.selection.splits import Split, check_splits
-from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
+from occamap.sinkhorn import CostFamily
 
 COUNT = 10
 
@@ -141,30 +139,19 @@ class MongeMapCV(BaseEstimator):
 
         `a` and `b` are sample weights. `client` is a `dask.distributed.Client`, whose workers then share the splits.
         """
-        templates, grid, solvers, ties, relaxes = self._check_parameters()
-        costs = templates if isinstance(grid, int) else [t._with_gamma(g) for t in templates for g in grid]
-        problem = check_problem(X, Y, a, b, costs, self.max_memory)
+        search = self._check_parameters()
+        problem = check_problem(X, Y, a, b, search.costs(), self.max_memory)
         splits = check_splits(self.cv, problem.a.size, problem.b.size, self.random_state)
         _check_masses(problem, splits)
+        seed = int(np.random.SeedSequence(self.random_state).generate_state(3)[2])
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
-            families, gammas = self._families(templates, grid, problem, solvers, ties, workers, progress)
-            plan = Plan(
-                problem=problem,
-                families=families,
-                gammas=gammas,
-                solvers=solvers,
-                ties=ties,
-                relaxes=relaxes,
-                projection=self.projection,
-                seed=int(np.random.SeedSequence(self.random_state).generate_state(3)[2]),
-                max_memory=self.max_memory,
-            )
+            plan = search.plan(problem, self.projection, seed, self.max_memory, workers, progress)
             if client is None:
                 scores = run_local(plan, splits, self.n_jobs, progress)
             else:
                 scores = run_dask(plan, splits, client, progress)
-            self.results_ = collect(plan, scores)
-            self.n_splits_ = len(splits)
+            self.results_, self.n_splits_ = collect(plan, scores), len(splits)
+            self._cells, self._problem = plan.cells(), problem
             rows = table(self.results_)
             self.frontier_ = frontier(rows)
             self.best_index_ = choose(rows, self.rule, self.max_density)
@@ -172,70 +159,38 @@ class MongeMapCV(BaseEstimator):
             self._refit(plan, workers)
         return self
 
-    def _families(
-        self,
-        templates: list[Cost],
-        grid: int | list[float],
-        problem: Problem,
-        solvers: tuple[Solver, ...],
-        ties: tuple[int, ...],
-        workers: Workers,
-        progress: Progress,
-    ) -> tuple[tuple[CostFamily, ...], tuple[tuple[float, ...], ...]]:
-        """The costs of each penalty, and its γ."""
-        families, grids = [], []
-        for template in templates:
-            given = None if isinstance(grid, int) else grid
-            family = cost_family(
-                template, problem.source, problem.target, given, self.max_memory, workers, progress.costs
-            )
-            if isinstance(grid, int):
-                progress.note("looking for the range of γ")
-                ends = {solver.rule.value: solver for solver in (solvers[0], solvers[-1])}
-                given = default_gammas(family, problem, list(ends.values()), ties[0], grid, workers).tolist()
-                if family.parts is None:  # not linear in γ: now it is known for which γ costs are wanted
-                    family = cost_family(
-                        template, problem.source, problem.target, given, self.max_memory, workers, progress.costs
-                    )
-            families.append(family)
-            grids.append(tuple(given or ()))
-        return tuple(families), tuple(grids)
+    def select(self, rule: str, max_density: float | None = None) -> MongeMap:
+        """The map that another rule would choose, fitted on all samples; the evaluation is not run again."""
+        check_is_fitted(self, "results_")
+        check_rule(rule, max_density)
+        cell = self._cells[choose(table(self.results_), rule, max_density)]
+        source, target = self._problem.source, self._problem.target
+        with Workers(self.n_jobs) as workers:
+            family = CostFamily(cell.cost, source, target, None, None, self.max_memory).unfrozen()
+            return self._fit_cell(cell, family, workers)
 
     def _refit(self, plan: Plan, workers: Workers) -> None:
-        cells = plan.cells()
-        chosen = cells[self.best_index_]
-        self.best_map_ = self._fit_cell(plan, chosen, workers)
-        self.best_params_ = {name: getattr(self.best_map_, name) for name in ("cost", "epsilon", "ties", "relax")}
-        self.gamma_ = float(chosen.cost.gamma)  # type: ignore[attr-defined]
-        self.n_features_in_ = self.best_map_.n_features_in_
-        if hasattr(self.best_map_, "feature_names_in_"):
-            self.feature_names_in_ = self.best_map_.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        if self.rule == "pareto":
-            self.maps_ = [self._fit_cell(plan, cells[row], workers) for row in self.frontier_]
-        elif hasattr(self, "maps_"):
-            del self.maps_
+        def fitted(row: int) -> MongeMap:
+            return self._fit_cell(self._cells[row], plan.family(row), workers)
 
-    def _fit_cell(self, plan: Plan, cell: Cell, workers: Workers) -> MongeMap:
+        self.best_map_ = fitted(self.best_index_)
+        self.best_params_ = {name: getattr(self.best_map_, name) for name in ("cost", "epsilon", "ties", "relax")}
+        self.gamma_ = self._cells[self.best_index_].gamma
+        self.n_features_in_ = self.best_map_.n_features_in_
+        for name, value in (
+            ("feature_names_in_", getattr(self.best_map_, "feature_names_in_", None)),
+            ("maps_", [fitted(row) for row in self.frontier_] if self.rule == "pareto" else None),
+        ):
+            if value is not None:
+                setattr(self, name, value)
+            elif hasattr(self, name):
+                delattr(self, name)
+
+    def _fit_cell(self, cell: Cell, family: CostFamily, workers: Workers) -> MongeMap:
         """The map of one candidate on all samples."""
-        begun, problem = time.perf_counter(), plan.problem
-        families = zip(plan.families, plan.gammas, strict=True)
-        gamma = float(cell.cost.gamma)  # type: ignore[attr-defined]
-        family = next(f for f, gammas in families if gamma in gammas and f.cost._with_gamma(gamma) == cell.cost)
-        fitted = MongeMap(
-            cell.cost,
-            cell.solver.rule.value,
-            cell.solver.rule.scale,
-            TIES[cell.ties],
-            cell.relax,
-            self.reach,
-            self.tol,
-            self.max_iter,
-            self.max_memory,
-            self.n_jobs,
-        )
-        costs = family.at(gamma, workers)
+        begun, problem = time.perf_counter(), self._problem
+        fitted = self._like(cell.cost, cell.solver.rule.value, TIES[cell.ties], cell.relax)
+        costs = family.at(cell.gamma, workers)
         solution = cell.solver(costs, problem.a, problem.b, workers)
         seconds = time.perf_counter() - begun
         fitted._conclude(cell.cost, problem, solution, cell.solver, seconds, type(costs).__name__)
@@ -285,34 +240,17 @@ class MongeMapCV(BaseEstimator):
 
     # -- details -----------------------------------------------------------------------------------------------
 
-    def _check_parameters(
-        self,
-    ) -> tuple[list[Cost], int | list[float], tuple[Solver, ...], tuple[int, ...], tuple[float, ...]]:
-        several = self.cost if isinstance(self.cost, list | tuple) else [self.cost]
-        if not several:
-            raise InputError("cost must be a cost such as L1, or a list of at least one; got an empty list")
-        templates = [check_template(cost) for cost in several]
-        grid = check_gammas(self.gammas, templates, COUNT)
-        epsilons = check_grid(self.epsilon, "epsilon", lambda value: EpsilonRule(value, self.epsilon_scale))
-        relaxes = check_grid(self.relax, "relax", lambda value: check_number(value, "relax", 0, 1))
-        names = [self.ties] if isinstance(self.ties, str) or not hasattr(self.ties, "__iter__") else list(self.ties)
-        if not names or len(set(map(str, names))) < len(names):
-            raise InputError(f"ties must be one or both of {TIES[0]!r} and {TIES[1]!r}; got {self.ties!r}")
-        ties = tuple(TIES.index(check_choice(name, "ties", TIES)) for name in names)
+    def _like(self, cost: Cost | None = None, epsilon: float = 0.1, ties: str = "zero", relax: float = 0.0) -> MongeMap:
+        """An unfitted map with the parameters that all candidates share."""
+        shared = self.reach, self.tol, self.max_iter, self.max_memory, self.n_jobs
+        return MongeMap(cost, epsilon, self.epsilon_scale, ties, relax, *shared)
+
+    def _check_parameters(self) -> Search:
         check_rule(self.rule, self.max_density)
         check_projection(self.projection)
-        count_jobs(self.n_jobs)
         if self.random_state is not None:
             check_count(self.random_state, "random_state", 0)
-        _, solver = MongeMap(
-            templates[0], epsilons[0], self.epsilon_scale, TIES[ties[0]], relaxes[0], self.reach, self.tol,
-            self.max_iter, self.max_memory, self.n_jobs,
-        )._check_parameters()  # fmt: skip
-        solvers = tuple(
-            Solver(EpsilonRule(value, self.epsilon_scale), solver.reach, solver.tol, solver.max_iter)
-            for value in epsilons
-        )
-        return templates, grid, solvers, ties, tuple(relaxes)
+        return check_search(self.cost, self.gammas, self.epsilon, self.ties, self.relax, COUNT, self._like())
 
 
 def _check_masses(problem: Problem, splits: list[Split]) -> None:

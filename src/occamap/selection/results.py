@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from occamap.costs import Cost
 from occamap.maps.monge_map import TIES
 from occamap.selection.diagnostics import Diagnostics, Line
-from occamap.selection.evaluation import Plan, SplitScores
+from occamap.selection.evaluation import SplitScores
+from occamap.selection.plan import Plan
 from occamap.selection.rules import Table
 from occamap.sinkhorn import Status
 
@@ -31,7 +32,7 @@ def collect(plan: Plan, splits: Sequence[SplitScores]) -> Results:
     worst = [next((s for s in column if s != Status.CONVERGED.value), column[0]) for column in statuses.T]
     results: Results = {
         "cost": np.array([_label(cell.cost) for cell in cells]),
-        "gamma": np.array([cell.cost.gamma for cell in cells]),  # type: ignore[attr-defined]
+        "gamma": np.array([cell.gamma for cell in cells]),
         "epsilon": np.array([cell.solver.rule.value for cell in cells]),
         "epsilon_rule": np.array([str(cell.solver.rule) for cell in cells]),
         "ties": np.array([TIES[cell.ties] for cell in cells]),

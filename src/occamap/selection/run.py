@@ -12,7 +12,8 @@ from occamap._optional import optional
 from occamap._workers import Workers, count_jobs
 from occamap.errors import InputError
 from occamap.maps.progress import Progress
-from occamap.selection.evaluation import Plan, SplitScores, evaluate_split
+from occamap.selection.evaluation import SplitScores, evaluate_split
+from occamap.selection.plan import Plan
 from occamap.selection.splits import Split
 
 

@@ -38,6 +38,11 @@ class CostFamily:
     def shape(self) -> tuple[int, int]:
         return self.X.shape[0], self.Y.shape[0]
 
+    def unfrozen(self) -> CostFamily:
+        """The same without the features that the cost freezes."""
+        frozen = self.cost._frozen(self.X.shape[1])
+        return replace(self, X=self.X.without(frozen), Y=self.Y.without(frozen))
+
     def restricted(self, rows: Index, columns: Index) -> CostFamily:
         """The same of these samples alone."""
         parts = None if self.parts is None else tuple(part[np.ix_(rows, columns)] for part in self.parts)

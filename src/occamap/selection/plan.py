@@ -1,0 +1,135 @@
+"""What is to be evaluated: the candidates as a caller asks for them, and with the costs that they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from occamap._validate import check_choice, check_number
+from occamap._workers import Workers
+from occamap.costs import Cost
+from occamap.errors import InputError
+from occamap.maps import MongeMap
+from occamap.maps.monge_map import TIES
+from occamap.maps.problem import Problem
+from occamap.maps.progress import Progress
+from occamap.selection.default_grid import default_gammas
+from occamap.selection.grids import check_gammas, check_grid, check_template
+from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One candidate: the cost with its γ, the rule for ε, and how displacements are read off."""
+
+    cost: Cost
+    gamma: float
+    solver: Solver
+    ties: int
+    relax: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every split needs: samples, the costs of each penalty at each γ, and the grid."""
+
+    problem: Problem
+    families: tuple[CostFamily, ...]
+    gammas: tuple[tuple[float, ...], ...]
+    solvers: tuple[Solver, ...]
+    ties: tuple[int, ...]
+    relaxes: tuple[float, ...]
+    projection: Any
+    seed: int
+    max_memory: int | str | None
+
+    def cells(self) -> list[Cell]:
+        """The grid, in the order in which it is evaluated."""
+        return [
+            Cell(family.cost._with_gamma(gamma), gamma, solver, ties, relax)
+            for family, gammas in zip(self.families, self.gammas, strict=True)
+            for solver in self.solvers
+            for gamma in gammas
+            for ties in self.ties
+            for relax in self.relaxes
+        ]
+
+    def family(self, cell: int) -> CostFamily:
+        """The costs of this cell of the grid."""
+        each = len(self.solvers) * len(self.ties) * len(self.relaxes)
+        ends = np.cumsum([each * len(gammas) for gammas in self.gammas])
+        return self.families[int(np.searchsorted(ends, cell, side="right"))]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The candidates as asked for; `grid` is a number where the γ are still to be found."""
+
+    templates: tuple[Cost, ...]
+    grid: int | list[float]
+    solvers: tuple[Solver, ...]
+    ties: tuple[int, ...]
+    relaxes: tuple[float, ...]
+
+    def costs(self) -> list[Cost]:
+        """All costs that are known already."""
+        if isinstance(self.grid, int):
+            return list(self.templates)
+        return [template._with_gamma(gamma) for template in self.templates for gamma in self.grid]
+
+    def plan(
+        self,
+        problem: Problem,
+        projection: Any,
+        seed: int,
+        max_memory: int | str | None,
+        workers: Workers,
+        progress: Progress,
+    ) -> Plan:
+        """Find the γ that are to be found, and compute the costs that all splits share."""
+        families, gammas = [], []
+        for template in self.templates:
+            given = None if isinstance(self.grid, int) else self.grid
+            samples = template, problem.source, problem.target
+            family = cost_family(*samples, given, max_memory, workers, progress.costs)
+            if isinstance(self.grid, int):
+                progress.note("looking for the range of γ")
+                ends = list({solver.rule.value: solver for solver in (self.solvers[0], self.solvers[-1])}.values())
+                given = default_gammas(family, problem, ends, self.ties[0], self.grid, workers).tolist()
+                if family.parts is None:  # not linear in γ: now it is known at which γ costs are wanted
+                    family = cost_family(*samples, given, max_memory, workers, progress.costs)
+            families.append(family)
+            gammas.append(tuple(given or ()))
+        return Plan(
+            problem=problem,
+            families=tuple(families),
+            gammas=tuple(gammas),
+            solvers=self.solvers,
+            ties=self.ties,
+            relaxes=self.relaxes,
+            projection=projection,
+            seed=seed,
+            max_memory=max_memory,
+        )
+
+
+def check_search(
+    cost: Any, gammas: Any, epsilon: Any, ties: Any, relax: Any, default: int, like: MongeMap
+) -> Search:
+    """One or several of each, as given; the other parameters are those of `like`."""
+    several = cost if isinstance(cost, list | tuple) else [cost]
+    if not several:
+        raise InputError("cost must be a cost such as L1, or a list of at least one; got an empty list")
+    templates = tuple(check_template(one) for one in several)
+    scale = like.epsilon_scale
+    epsilons = check_grid(epsilon, "epsilon", lambda value: EpsilonRule(value, scale))
+    relaxes = check_grid(relax, "relax", lambda value: check_number(value, "relax", 0, 1))
+    names = [ties] if isinstance(ties, str) or not hasattr(ties, "__iter__") else list(ties)
+    if not names or len(set(map(str, names))) < len(names):
+        raise InputError(f"ties must be one or both of {TIES[0]!r} and {TIES[1]!r}; got {ties!r}")
+    rules = tuple(TIES.index(check_choice(name, "ties", TIES)) for name in names)
+    _, solver = like._check_parameters()
+    solvers = tuple(Solver(EpsilonRule(e, scale), solver.reach, solver.tol, solver.max_iter) for e in epsilons)
+    return Search(templates, check_gammas(gammas, templates, default), solvers, rules, tuple(relaxes))
