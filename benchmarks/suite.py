@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
-from benchmarks import cost_matrices, maps_and_solvers, peers, processes
+from benchmarks import cost_matrices, maps_and_solvers, peers, processes, selection
 from benchmarks.problems import Problems
 from benchmarks.results import Record
 
@@ -17,6 +17,8 @@ BENCHMARKS: dict[str, Callable[[Problems, Record], None]] = {
     "koverlap": cost_matrices.koverlap,
     "dense": cost_matrices.dense,
     "fit": maps_and_solvers.fit,
+    "path": selection.path,
+    "evaluation": selection.evaluation,
     "memory": processes.memory,
     "start": processes.start,
 }

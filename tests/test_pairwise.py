@@ -16,6 +16,8 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
 from occamap import L1, STVS, Cost, KOverlap, SqL2
+from occamap._validate import check_samples
+from occamap._workers import Workers
 
 Rows = NDArray[Any]
 
@@ -212,3 +214,23 @@ def test_sparse_rows_are_never_dense(cost: Cost) -> None:
     assert peak < 2**27
     for i, j in [(0, 0), (17, 180), (199, 64)]:
         assert C[i, j] == pytest.approx(cost.value(X[[i]] - Y[[j]])[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("cost", [L1(3.0), L1(3.0, np.linspace(0, 2, 500)), COSTS["overlap"], COSTS["norm"]])
+@pytest.mark.parametrize("layouts", list(product(["dense", "csr_array"], repeat=2)), ids=str)
+@pytest.mark.parametrize("signed", [True, False])
+@both_precisions
+def test_one_pass_gives_the_square_and_the_penalty_apart(
+    cost: Any, layouts: tuple[str, str], signed: bool, dtype: str
+) -> None:
+    X, Y = (rows if signed else abs(rows) for rows in (draw(150, 500, dtype), draw(70, 500, dtype, seed=1)))
+    half, penalty = np.empty((2, 150, 70))
+    left, right = (check_samples(LAYOUTS[form](rows), "X") for form, rows in zip(layouts, (X, Y), strict=True))
+    with Workers(2) as workers:
+        cost._fill_parts(left, right, half, penalty, workers)
+    scale = one_by_one(SqL2(), X, Y).mean()
+    np.testing.assert_allclose(half, one_by_one(SqL2(), X, Y), atol=CLOSE[dtype] * scale)
+    for gamma in (0.0, 0.5, 20.0):
+        exact = one_by_one(cost._with_gamma(gamma), X, Y)
+        np.testing.assert_allclose(half + gamma * penalty, exact, atol=CLOSE[dtype] * exact.mean())
+    assert min(half.min(), penalty.min()) >= 0

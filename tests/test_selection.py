@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -230,6 +231,27 @@ def test_cells_that_did_not_converge_are_kept_and_marked() -> None:
     with pytest.raises(SelectionError, match="no cell of the grid converged"):
         cv.set_params(epsilon=1e-4, max_iter=3).fit(X, Y)
     assert cv.results_["status"].tolist() == ["max_iter"]
+
+
+def test_effective_targets_that_cannot_be_had_cost_one_cell_and_not_the_run() -> None:
+    y = np.repeat(sample(6, 2, shift=3.0), 10, axis=0)  # each target ten times: fewer than ten cannot be had
+    cv = MongeMapCV(L1, [0.5, 2.0], epsilon=[3, 20], epsilon_scale="perplexity", cv=2, relax=0.0).fit(X, y)
+    assert set(cv.results_["status"][:2]) == {"no epsilon"}
+    assert np.isnan(cv.results_["mean_divergence"][:2]).all()
+    assert cv.results_["converged"].tolist() == [False, False, True, True]
+    assert cv.best_params_["epsilon"] == 20
+    cv.plot()
+
+
+def test_names_of_features_and_costs() -> None:
+    frame = pd.DataFrame(X, columns=[f"g{k}" for k in range(D)])
+    weights = np.ones(D)
+    costs = [L1(1.0, weights=weights), L1(1.0, weights=2 * weights), KOverlap(1.0, k=2, squared=False)]
+    cv = MongeMapCV(costs, **SMALL).fit(frame, Y)
+    names = list(dict.fromkeys(cv.results_["cost"]))
+    assert names == ["L1(weights) #1", "L1(weights) #2", "KOverlap(k=2, squared=False)"]
+    assert cv.feature_names_in_.tolist() == frame.columns.tolist()
+    assert list(cv.transform(frame).columns) == frame.columns.tolist()
 
 
 def test_a_score_that_did_not_converge_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.linalg import sqrtm
+from scipy.special import logsumexp
+from scipy.stats import entropy
 
 from occamap import L1, STVS, KOverlap, MongeMap, SqL2
+from occamap._kernels import softmin
 from occamap._validate import check_samples
 from occamap._workers import Workers
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.sinkhorn import RecomputedCost, Status, StoredCost, solve
 from occamap.sinkhorn.epsilon import schedule
+from occamap.sinkhorn.solve import log_weights
 
 COSTS = [SqL2(), L1(0.7), STVS(0.7), KOverlap(0.7, k=2)]
 STATISTICS = {"mean": np.mean, "median": np.median, "std": np.std, "max": np.max}
@@ -246,3 +250,29 @@ def test_the_number_of_threads_does_not_change_a_bit(reach: float | None) -> Non
     maps = [fit(X, Y, cost=L1(0.7), reach=reach, tol=1e-6, n_jobs=jobs) for jobs in (1, 2, 4)]
     one, two, four = ((m.f_.tobytes(), m.g_.tobytes(), m.transform(X).tobytes()) for m in maps)
     assert one == two == four
+
+
+def test_the_exponential_is_right_to_a_few_units_in_the_last_place() -> None:
+    x = np.r_[np.linspace(-699.9, 700, 200_001), np.random.default_rng(0).normal(size=10_000), 0.0]
+    ours = np.array([softmin.exp(value) for value in x])
+    assert np.max(np.abs(ours / np.exp(x) - 1)) < 3.5 * np.finfo(float).eps
+    assert [softmin.exp(value) for value in (-701.0, -1e300)] == [0.0, 0.0]
+    assert softmin.exp(1e9) == softmin.exp(700.0)
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.3])
+def test_a_sweep_does_not_depend_on_the_potential_that_it_starts_from(damping: float) -> None:
+    rng = np.random.default_rng(0)
+    C, g, b, a, epsilon = rng.gamma(2.0, size=(40, 50)), rng.normal(size=50), masses(50), masses(40, 2), 0.01
+    log_b = log_weights(b)
+    exact = -epsilon * damping * logsumexp((g - C) / epsilon, axis=1, b=b)
+    for start in (exact, exact + 0.1 * epsilon, np.zeros(40), np.full(40, 1e6), np.full(40, -1e6)):
+        f, column = start.copy(), np.zeros(50)
+        softmin.sweep(C, g, log_b, a, epsilon, damping, 0.0, f, column, np.empty(50))
+        np.testing.assert_allclose(f, exact, rtol=1e-11)
+        plan = a[:, None] * b * np.exp((exact[:, None] + g - C) / epsilon)
+        np.testing.assert_allclose(column, plan.sum(axis=0), rtol=1e-9, atol=1e-300)
+        out = np.empty(40)
+        softmin.perplexities(C, g, log_b, epsilon, start, out)
+        weights = b * np.exp((exact[:, None] / damping + g - C) / epsilon)
+        np.testing.assert_allclose(out, np.exp(entropy(weights, axis=1)), rtol=1e-9)

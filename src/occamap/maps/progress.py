@@ -8,6 +8,10 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+import numpy as np
+
+from occamap.errors import InputError
+
 T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds after which a terminal is told without having asked
@@ -21,6 +25,8 @@ class Progress:
     """
 
     def __init__(self, show: bool | None) -> None:
+        if show is not None and not isinstance(show, bool | np.bool_ | int):
+            raise InputError(f"verbose must be True, False or None; got {show!r}")
         self.show = _is_terminal() if show is None else bool(show)
         self._next = time.monotonic() + (PATIENCE if show is None else 0.0)
         self._asked, self._shown = show is not None, False

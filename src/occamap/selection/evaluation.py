@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
 import scipy.sparse as sp
 
 from occamap._memory import Budget
 from occamap._validate import Samples, check_samples
 from occamap._workers import Workers
+from occamap.errors import InputError
 from occamap.maps.side import Side
 from occamap.selection.continuation import Continuation
 from occamap.selection.plan import Plan
@@ -21,7 +23,7 @@ from occamap.sinkhorn import CostBlocks, CostFamily, Solution, Status
 
 Tick = Callable[[], None]
 
-SCORE_FAILED = "score not converged"
+SCORE_FAILED, NO_EPSILON = "score not converged", "no epsilon"
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,23 @@ class _Evaluation:
             for gamma in gammas:
                 begun = time.perf_counter()
                 costs = within.at(gamma, self.workers)
-                solution = solver(costs, self.train.a, self.train.b, self.workers, behind.near(gamma))
+                try:
+                    solution = solver(costs, self.train.a, self.train.b, self.workers, behind.near(gamma))
+                except InputError:  # so many effective targets cannot be had here: no reason to lose the other cells
+                    yield from self._failed()
+                    continue
                 behind.add(gamma, solution)
                 seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
                 cost = family.cost._with_gamma(gamma)
                 side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
                 yield from self._readings(side, across.at(gamma, self.workers), solution, seconds)
+
+    def _failed(self) -> Iterator[Score]:
+        """A γ at which the rule leads to no ε, in all readings."""
+        for _ in product(self.plan.ties, self.plan.relaxes):
+            yield Score(np.nan, np.nan, np.nan, NO_EPSILON, 0.0, 0.0, 0.0)
+            if self.tick is not None:
+                self.tick()
 
     def _readings(self, side: Side, costs: CostBlocks, solution: Solution, fit_seconds: float) -> Iterator[Score]:
         """The maps of one solution: each rule for ties, each relaxation."""

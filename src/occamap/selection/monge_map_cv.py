@@ -171,7 +171,7 @@ class MongeMapCV(BaseEstimator):
 
     def _refit(self, plan: Plan, workers: Workers) -> None:
         def fitted(row: int) -> MongeMap:
-            return self._fit_cell(self._cells[row], plan.family(row), workers)
+            return self._fit_cell(self._cells[row], plan.families[plan.family_index(row)], workers)
 
         self.best_map_ = fitted(self.best_index_)
         self.best_params_ = {name: getattr(self.best_map_, name) for name in ("cost", "epsilon", "ties", "relax")}

@@ -56,11 +56,11 @@ class Plan:
             for relax in self.relaxes
         ]
 
-    def family(self, cell: int) -> CostFamily:
-        """The costs of this cell of the grid."""
+    def family_index(self, cell: int) -> int:
+        """Which of the families this cell of the grid belongs to."""
         each = len(self.solvers) * len(self.ties) * len(self.relaxes)
         ends = np.cumsum([each * len(gammas) for gammas in self.gammas])
-        return self.families[int(np.searchsorted(ends, cell, side="right"))]
+        return int(np.searchsorted(ends, cell, side="right"))
 
 
 @dataclass(frozen=True)

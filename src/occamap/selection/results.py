@@ -22,7 +22,7 @@ Results = dict[str, NDArray[Any]]
 
 def collect(plan: Plan, splits: Sequence[SplitScores]) -> Results:
     """A column a quantity, a row a cell: the parameters, means over the splits and standard errors, and each split."""
-    cells = plan.cells()
+    cells, labels = plan.cells(), _labels([family.cost for family in plan.families])
 
     def of(name: str) -> NDArray[Any]:
         return np.array([[getattr(score, name) for score in split.scores] for split in splits])
@@ -31,7 +31,7 @@ def collect(plan: Plan, splits: Sequence[SplitScores]) -> Results:
     converged = statuses == Status.CONVERGED.value
     worst = [next((s for s in column if s != Status.CONVERGED.value), column[0]) for column in statuses.T]
     results: Results = {
-        "cost": np.array([_label(cell.cost) for cell in cells]),
+        "cost": np.array([labels[plan.family_index(row)] for row in range(len(cells))]),
         "gamma": np.array([cell.gamma for cell in cells]),
         "epsilon": np.array([cell.solver.rule.value for cell in cells]),
         "epsilon_rule": np.array([str(cell.solver.rule) for cell in cells]),
@@ -92,8 +92,15 @@ def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best:
     )
 
 
+def _labels(costs: Sequence[Cost]) -> list[str]:
+    """The penalties without their γ; those that look the same are numbered."""
+    plain = [_label(cost) for cost in costs]
+    return [
+        name if plain.count(name) == 1 else f"{name} #{plain[: k + 1].count(name)}" for k, name in enumerate(plain)
+    ]
+
+
 def _label(cost: Cost) -> str:
-    """The penalty without its γ."""
     others = [(f.name, getattr(cost, f.name), f.default) for f in fields(cost) if f.name != "gamma"]  # type: ignore[arg-type]
     told = [
         f"{name}={value!r}" if np.ndim(value) == 0 else name
