@@ -25,6 +25,7 @@ from occamap.selection.rules import RULES, Table, choose, frontier
 from occamap.selection.splits import check_splits
 
 D = 20
+SEED = int(np.random.SeedSequence(0).generate_state(3)[2])  # what random_state=0 leads to
 
 
 def sample(n: int, seed: int, shift: float = 0.0) -> np.ndarray:
@@ -65,7 +66,8 @@ def test_folds_equal_fits_on_the_explicit_subsamples(form: Any, projection: int 
             moved, held = m.transform(X[split.source_test]), Y[split.target_test]
             densities.append(m.displacement(X[split.source_test]).nnz / moved.size)
             if projection:
-                pca = PCA(5).fit(np.vstack([x, y]))
+                drawn = np.random.default_rng(SEED).choice(y.shape[0], split.source_test.size, replace=False)
+                pca = PCA(5).fit(np.vstack([x, np.delete(y, drawn, axis=0)]))
                 moved, held = pca.transform(moved), pca.transform(held)
             masses = (None, None) if a is None else (a[split.source_test], b[split.target_test])
             divergences.append(sinkhorn_divergence(moved, held, *masses))
@@ -283,7 +285,11 @@ def test_a_projection_sees_the_train_samples_and_nothing_else() -> None:
     splits = check_splits(3, 50, 60, 0)
     assert len(Spy.seen) == 3
     for split, seen in zip(splits, Spy.seen, strict=True):
-        np.testing.assert_array_equal(seen, np.vstack([X[split.source_train], Y[split.target_train]]))
+        n = split.source_train.size
+        np.testing.assert_array_equal(seen[:n], X[split.source_train])
+        train = {row.tobytes() for row in Y[split.target_train]}
+        assert {row.tobytes() for row in seen[n:]} < train  # those drawn for the floor are kept from it
+        assert len(seen) - n == split.target_train.size - split.source_test.size
     on_two = MongeMapCV(**SMALL).fit(X, Y).diagnostics_.identity.divergence
     assert cv.diagnostics_.identity.divergence < on_two
     x, y = X[splits[0].source_test], Y[splits[0].target_test]

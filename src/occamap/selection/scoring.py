@@ -38,11 +38,10 @@ def check_projection(projection: Any) -> None:
         )
 
 
-def learn_projection(projection: Any, train: Problem, seed: int) -> Project:
-    """Learn it on the train samples of both sides, and on nothing else."""
+def learn_projection(projection: Any, sides: tuple[Samples, Samples], seed: int) -> Project:
+    """Learn it on these samples of both sides, and on nothing else."""
     if projection is None:
         return lambda samples: samples
-    sides = train.source, train.target
     sparse = any(side.is_sparse for side in sides)
     both: Any = sp.vstack([sp.csr_matrix(_plain(side)) for side in sides], format="csr") if sparse else None
     if both is None:
@@ -73,8 +72,12 @@ class Scorer:
     """Divergences to the held-out targets of one split."""
 
     def __init__(self, projection: Any, train: Problem, test: Problem, seed: int, workers: Workers) -> None:
-        self.project = learn_projection(projection, train, seed)
-        self.train, self.test, self.seed = train, test, seed
+        self.train, self.test = train, test
+        held = np.flatnonzero(train.b)
+        size = min(test.source.shape[0], max(1, held.size // 2))
+        self._drawn = np.sort(np.random.default_rng(seed).choice(held, size, replace=False))
+        rest = np.setdiff1d(np.arange(train.target.shape[0]), self._drawn)
+        self.project = learn_projection(projection, (train.source, train.target.take(rest)), seed)
         target = Measure(self.project(test.target), test.b)
         self.divergence = DivergenceTo(target, EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER, workers)
 
@@ -83,18 +86,20 @@ class Scorer:
         return self.divergence(Measure(self.project(moved), self.test.a))
 
     def baselines(self) -> Baselines:
-        """The held-out source samples as they are, and shifted by the difference of the train means; and as many train
-        targets, drawn at random: what a map that hits the target's distribution would score."""
+        """The held-out source samples as they are, and shifted by the difference of the train means; and, the floor, as
+        many train targets (at most half of them): what a map that hits the target's distribution would score.
+
+        These are drawn at random, and kept from the projection: components vary more in samples that they were
+        learned on than in others, and the floor would be too high.
+        """
         source, identity = self.project(self.test.source), self(self.test.source)
         train = self.train
         shift = _mean(self.project(train.target), train.b) - _mean(self.project(train.source), train.a)
         gap = _mean(source, self.test.a) - _mean(self.divergence.nu.samples, self.test.b)
         # a translation by s adds ⟨x̄ − ȳ, s⟩ + ½‖s‖² to the transport of ½ℓ2² from X to Y, and nothing to that within X
         shifted = Value(identity.value + float(gap @ shift + 0.5 * shift @ shift), identity.trouble)
-        held = np.flatnonzero(train.b)
-        drawn = np.random.default_rng(self.seed).choice(held, min(source.shape[0], held.size), replace=False)
-        masses = train.b[drawn] / train.b[drawn].sum()
-        floor = self.divergence(Measure(self.project(train.target.take(drawn)), masses))
+        masses = train.b[self._drawn] / train.b[self._drawn].sum()
+        floor = self.divergence(Measure(self.project(train.target.take(self._drawn)), masses))
         return Baselines(identity, shifted, floor)
 
 
