@@ -89,6 +89,12 @@ def test_sparse_dense_and_another_cost():
     assert sinkhorn_divergence(X, Y, cost=oc.L1(0.5)) > sinkhorn_divergence(X, Y)
 
 
+def test_frozen_features_are_left_out():
+    X, Y = clouds()
+    frozen = oc.L1(0.5, weights=[np.inf, 1, 1, 1, 1, 1])
+    assert ot_cost(X, Y, cost=frozen) == pytest.approx(ot_cost(X[:, 1:], Y[:, 1:], cost=oc.L1(0.5)))
+
+
 def test_threads_do_not_matter():
     X, Y = clouds(300, 700)
     assert sinkhorn_divergence(X, Y, n_jobs=1) == sinkhorn_divergence(X, Y, n_jobs=3)

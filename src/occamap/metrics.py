@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,33 +36,38 @@ class Value(NamedTuple):
     trouble: str = ""
 
 
+@dataclass(frozen=True)
+class Transport:
+    """OT_ε between two measures, as the rule says: the value, and the ε it was taken at."""
+
+    rule: EpsilonRule
+    cost: Cost
+    tol: float
+    max_iter: int
+
+    def __call__(self, mu: Measure, nu: Measure, workers: Workers) -> tuple[Value, float]:
+        frozen = self.cost._frozen(mu.samples.shape[1])
+        costs = cost_blocks(self.cost, mu.samples.without(frozen), nu.samples.without(frozen), Budget(None), workers)
+        solver = Solver(self.rule, None, self.tol, self.max_iter)
+        solution = solver(costs, mu.masses, nu.masses, workers)
+        converged = solution.status is Status.CONVERGED
+        trouble = "" if converged else describe(solution.status, solution.error, self.tol, self.max_iter)
+        return Value(float(mu.masses @ solution.f + nu.masses @ solution.g), trouble), solution.epsilon
+
+
 class DivergenceTo:
     """S_ε(·, ν) for one ν, whose ε and self-transport are computed once."""
 
-    def __init__(self, nu: Measure, rule: EpsilonRule, cost: Cost, tol: float, max_iter: int, workers: Workers) -> None:
-        self.nu, self.cost, self.tol, self.max_iter, self.workers = nu, cost, tol, max_iter, workers
-        self.epsilon: float | None = None
-        own = self._transport(nu, nu, rule)
-        self.epsilon, self._own = own[1], own[0]
+    def __init__(self, nu: Measure, transport: Transport, workers: Workers) -> None:
+        self.nu, self.workers = nu, workers
+        self._own, epsilon = transport(nu, nu, workers)
+        self._transport = replace(transport, rule=EpsilonRule(epsilon, "absolute"))
 
     def __call__(self, mu: Measure) -> Value:
         """OT_ε(μ, ν) − ½OT_ε(μ, μ) − ½OT_ε(ν, ν)."""
-        across, own = self.transport(mu, self.nu), self.transport(mu, mu)
+        across, own = (self._transport(mu, other, self.workers)[0] for other in (self.nu, mu))
         value = across.value - 0.5 * own.value - 0.5 * self._own.value
         return Value(value, across.trouble or own.trouble or self._own.trouble)
-
-    def transport(self, mu: Measure, nu: Measure) -> Value:
-        """OT_ε(μ, ν), with the ε of this divergence."""
-        assert self.epsilon is not None
-        return self._transport(mu, nu, EpsilonRule(self.epsilon, "absolute"))[0]
-
-    def _transport(self, mu: Measure, nu: Measure, rule: EpsilonRule) -> tuple[Value, float]:
-        costs = cost_blocks(self.cost, mu.samples, nu.samples, Budget(None), self.workers)
-        solution = Solver(rule, None, self.tol, self.max_iter)(costs, mu.masses, nu.masses, self.workers)
-        trouble = ""
-        if solution.status is not Status.CONVERGED:
-            trouble = describe(solution.status, solution.error, self.tol, self.max_iter)
-        return Value(float(mu.masses @ solution.f + nu.masses @ solution.g), trouble), solution.epsilon
 
 
 def ot_cost(
@@ -80,20 +86,17 @@ def ot_cost(
     """OT_ε(μ, ν) = min ⟨P, C⟩ + ε KL(P | a ⊗ b), the entropic transport cost, entropic term included.
 
     The cost is ½‖x − y‖² unless another is given, and ε a multiple of a statistic of the costs from X to Y, as for
-    `MongeMap`.
+    `MongeMap`. Features that the cost freezes are left out.
 
     >>> import numpy as np, occamap as oc
     >>> round(oc.metrics.ot_cost(np.zeros((3, 2)), np.ones((4, 2))), 6)
     1.0
     """
-    mu, nu, chosen = _check(X, Y, a, b, cost, tol, max_iter)
+    mu, nu = _check_measures(X, Y, a, b, cost)
+    transport = _check_transport(epsilon, epsilon_scale, cost, tol, max_iter)
     with Workers(n_jobs) as workers:
-        costs = cost_blocks(chosen, mu.samples, nu.samples, Budget(None), workers)
-        solver = Solver(EpsilonRule(epsilon, epsilon_scale), None, float(tol), max_iter)
-        solution = solver(costs, mu.masses, nu.masses, workers)
-    if solution.status is not Status.CONVERGED:
-        warnings.warn(describe(solution.status, solution.error, tol, max_iter), NotConvergedWarning, stacklevel=2)
-    return float(mu.masses @ solution.f + nu.masses @ solution.g)
+        found, _ = transport(mu, nu, workers)
+    return _told(found)
 
 
 def sinkhorn_divergence(
@@ -119,25 +122,33 @@ def sinkhorn_divergence(
     >>> round(oc.metrics.sinkhorn_divergence(Y + [2, 0, 0], Y), 3), abs(oc.metrics.sinkhorn_divergence(Y, Y)) < 1e-9
     (2.0, True)
     """
-    mu, nu, chosen = _check(X, Y, a, b, cost, tol, max_iter)
+    mu, nu = _check_measures(X, Y, a, b, cost)
+    transport = _check_transport(epsilon, epsilon_scale, cost, tol, max_iter)
     with Workers(n_jobs) as workers:
-        rule = EpsilonRule(epsilon, epsilon_scale)
-        found = DivergenceTo(nu, rule, chosen, float(tol), max_iter, workers)(mu)
+        found = DivergenceTo(nu, transport, workers)(mu)
+    return _told(found)
+
+
+def _told(found: Value) -> float:
     if found.trouble:
-        warnings.warn(found.trouble, NotConvergedWarning, stacklevel=2)
+        warnings.warn(found.trouble, NotConvergedWarning, stacklevel=3)
     return found.value
 
 
-def _check(
-    X: Any, Y: Any, a: ArrayLike | None, b: ArrayLike | None, cost: Cost | None, tol: float, max_iter: int
-) -> tuple[Measure, Measure, Cost]:
+def _check_measures(
+    X: Any, Y: Any, a: ArrayLike | None, b: ArrayLike | None, cost: Cost | None
+) -> tuple[Measure, Measure]:
     source, target = check_samples(X, "X"), check_samples(Y, "Y")
     check_same_features(target, "Y", source.shape[1], source.names, "X")
+    if isinstance(cost, Cost):
+        cost._check_features(source.shape[1])
+    masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
+    return Measure(source, masses[0]), Measure(target, masses[1])
+
+
+def _check_transport(epsilon: float, scale: str, cost: Cost | None, tol: float, max_iter: int) -> Transport:
     chosen = SqL2() if cost is None else cost
     if not isinstance(chosen, Cost):
         raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
-    chosen._check_features(source.shape[1])
-    check_number(tol, "tol", 0, open_low=True)
-    check_count(max_iter, "max_iter")
-    masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
-    return Measure(source, masses[0]), Measure(target, masses[1]), chosen
+    rule, iterations = EpsilonRule(epsilon, scale), check_count(max_iter, "max_iter")
+    return Transport(rule, chosen, check_number(tol, "tol", 0, open_low=True), iterations)

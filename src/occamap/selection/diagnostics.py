@@ -60,7 +60,7 @@ class Diagnostics:
         if self.chosen.divergence < self.floor.divergence - margin:
             return (
                 "The chosen map scores below the floor: it sends samples to averages of targets, which vary less than "
-                "samples do; a lower score is then no longer a better map, and a sparser one costs nothing."
+                "samples do. A lower score is then no better a map: ask for a sparser one, by rule='density'."
             )
         if self.chosen.divergence <= self.floor.divergence + margin:
             return "The chosen map is at the floor: held-out targets cannot tell it from other targets."

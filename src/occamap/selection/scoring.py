@@ -16,7 +16,7 @@ from occamap._workers import Workers
 from occamap.costs import SqL2
 from occamap.errors import InputError
 from occamap.maps.problem import Floats, Problem
-from occamap.metrics import DivergenceTo, Measure, Value
+from occamap.metrics import DivergenceTo, Measure, Transport, Value
 from occamap.sinkhorn import EpsilonRule
 
 EPSILON = 0.1
@@ -79,7 +79,7 @@ class Scorer:
         rest = np.setdiff1d(np.arange(train.target.shape[0]), self._drawn)
         self.project = learn_projection(projection, (train.source, train.target.take(rest)), seed)
         target = Measure(self.project(test.target), test.b)
-        self.divergence = DivergenceTo(target, EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER, workers)
+        self.divergence = DivergenceTo(target, Transport(EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER), workers)
 
     def __call__(self, moved: Samples) -> Value:
         """Of the held-out source samples, moved."""
