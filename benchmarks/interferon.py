@@ -78,7 +78,7 @@ def nested(control: sp.csr_array, treated: sp.csr_array, split: tuple[NDArray[np
 
     shift = project(y).mean(axis=0) - project(x).mean(axis=0)
     begun = time.perf_counter()
-    search = oc.MongeMapCV(oc.L1, cv=3, projection=COMPONENTS).fit(x, y)
+    search = oc.MongeMapCV(oc.L1, 20, epsilon=[0.003, 0.01, 0.03], relax=1.0, cv=3).fit(x, y)
     row: dict[str, Any] = {
         "identity": score(control[test_x]),
         "mean shift": oc.metrics.sinkhorn_divergence(project(control[test_x]) + shift, project(held)),
