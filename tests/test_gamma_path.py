@@ -206,12 +206,19 @@ def test_threads_do_not_matter() -> None:
         ({"gammas": [1.0, np.nan]}, "gammas: gamma must be a finite"),
         ({"gammas": [1.0, 1e101]}, "gammas: gamma must be"),
         ({"gammas": ["a"]}, "gammas must hold real numbers"),
-        ({"gammas": 1}, "gammas must be an integer ≥ 2"),
+        ({"gammas": 1}, r"gammas, if one integer, is how many γ.*for one γ give \[1.0\]"),
+        ({"gammas": "auto"}, "gammas must be rising numbers, or None for a grid"),
+        ({"epsilon": [0.1, 0.2]}, "epsilon must be one number for a path.*MongeMapCV takes several"),
+        ({"gammas": True}, "gammas must be rising numbers, or how many of them; got True"),
+        ({"cost": Cost}, "cost must be a cost such as occamap.L1"),
+        ({"gammas": None, "cost": L1(1.0, weights=np.zeros(D))}, "gammas must be given: the penalty is 0"),
+        ({"gammas": None, "X": X * 1e120, "Y": Y * 1e120}, "gammas must be given for data of this magnitude"),
+        ({"verbose": "yes"}, "verbose must be True, False or None"),
         ({"gammas": [1.0, 1e10], "cost": STVS}, "gamma must be at most 1e8 times the largest entry"),
         ({"cost": SqL2}, "cost must have a strength gamma to vary, and SqL2 has none.*L1 with 0 among"),
         ({"cost": SqL2()}, "SqL2 has none"),
         ({"cost": KOverlap}, r"KOverlap\(1.0, k=…\)"),
-        ({"cost": "l1"}, "cost must be a cost such as L1"),
+        ({"cost": "l1"}, "cost must be a cost such as occamap.L1"),
         ({"cost": KOverlap(1.0, k=99)}, "k must be at most"),
         ({"epsilon": 0}, "epsilon must be"),
         ({"epsilon_scale": "huge"}, "epsilon_scale must be one of"),
@@ -227,5 +234,50 @@ def test_bad_input(change: dict[str, Any], words: str) -> None:
 
 
 def test_nothing_to_move_has_no_range() -> None:
-    with pytest.raises(InputError, match="gammas must be given: no feature moves"):
+    with pytest.raises(InputError, match="gammas must be given: the penalty is 0"):
         gamma_path(np.ones((5, 3)), np.ones((4, 3)))
+
+
+@pytest.mark.parametrize(("dtype", "offset", "close"), [("f4", 100, 1e-5), ("f4", 1e4, 1e-3), ("f8", 1e7, 1e-6)])
+def test_sparse_samples_that_differ_little_next_to_their_size(dtype: str, offset: float, close: float) -> None:
+    rng = np.random.default_rng(0)
+    x = sp.csr_array((rng.normal(size=(60, 30)) + offset).astype(dtype))
+    y = sp.csr_array((rng.normal(size=(70, 30)) + offset + 2 * np.eye(30)[0]).astype(dtype))
+    path = gamma_path(x, y, gammas=[0.0, 0.5, 5.0], epsilon=0.05, tol=1e-9)
+    for gamma, found in zip(path.gammas, path.maps, strict=True):
+        alone = MongeMap(L1(gamma), epsilon=0.05, tol=1e-9).fit(x, y).displacement(x)
+        assert abs(found.displacement(x) - alone).max() < close * abs(alone).max()
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e12, 1e30])
+def test_any_scale(scale: float) -> None:
+    path = gamma_path(sp.csr_array(X * scale), sp.csr_array(Y * scale), gammas=[0.0, scale], epsilon=0.05, tol=1e-9)
+    plain = gamma_path(sp.csr_array(X), sp.csr_array(Y), gammas=[0.0, 1.0], epsilon=0.05, tol=1e-9)
+    for found, wanted in zip(path.maps, plain.maps, strict=True):
+        moves = found.displacement(sp.csr_array(X * scale)) / scale - wanted.displacement(sp.csr_array(X))
+        assert abs(moves).max() < 1e-6
+
+
+@pytest.mark.parametrize("rule", [{}, {"epsilon": 5, "epsilon_scale": "perplexity"}], ids=str)
+def test_samples_without_mass_count_for_nothing(rule: dict[str, Any]) -> None:
+    dead = np.linspace(0, 999, 128).round().astype(int)  # those that would be looked at
+    x = sample(1000, 3)
+    x[dead] += 50
+    a = np.ones(1000)
+    a[dead] = 0
+    path = gamma_path(x, Y, gammas=4, a=a, **rule)
+    alive = gamma_path(np.delete(x, dead, axis=0), Y, gammas=path.gammas, **rule)
+    np.testing.assert_allclose(path.densities, alive.densities, atol=0.02)
+
+
+def test_maps_of_a_path_share_what_they_hold() -> None:
+    path = gamma_path(X, Y, L1(1.0, weights=WEIGHTS), GAMMAS)
+    assert len({id(fitted._target.data) for fitted in path.maps}) == 1
+    assert len({id(fitted._towards.anchors.data) for fitted in path.maps}) == 1
+    assert not any(fitted._towards._prepared for fitted in path.maps)
+
+
+def test_a_path_without_densities_cannot_be_drawn() -> None:
+    with pytest.raises(InputError, match="plot needs densities: call gamma_path with density_samples other than 0"):
+        gamma_path(X, Y, gammas=GAMMAS, density_samples=0).plot()
+    assert gamma_path(X, Y, gammas=[1.0]) != gamma_path(X, Y, gammas=[1.0])

@@ -89,6 +89,16 @@ def test_sparse_dense_and_another_cost():
     assert sinkhorn_divergence(X, Y, cost=oc.L1(0.5)) > sinkhorn_divergence(X, Y)
 
 
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e8])
+def test_a_single_target_is_measured_in_its_own_units(scale):
+    X = clouds()[0]
+    to_a_point = 0.5 * ((X - 1) ** 2).sum(axis=1).mean()
+    found = sinkhorn_divergence(scale * X, np.full((1, 6), scale)) / scale**2
+    assert 0 < found < to_a_point
+    assert found == pytest.approx(sinkhorn_divergence(X, np.ones((1, 6))), rel=1e-6)
+    assert abs(sinkhorn_divergence(np.ones((3, 2)), np.ones((1, 2)))) < 1e-12
+
+
 def test_frozen_features_are_left_out():
     X, Y = clouds()
     frozen = oc.L1(0.5, weights=[np.inf, 1, 1, 1, 1, 1])

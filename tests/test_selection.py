@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from hypothesis.extra import numpy as hnp
 from sklearn.base import BaseEstimator, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import ShuffleSplit
+from sklearn.model_selection import KFold, LeaveOneOut, ShuffleSplit, StratifiedKFold
 
-from occamap import L1, STVS, KOverlap, MongeMap, MongeMapCV, SqL2
-from occamap.errors import InputError, SelectionError
+from occamap import L1, STVS, KOverlap, MongeMap, MongeMapCV, SqL2, load
+from occamap._memory import Budget
+from occamap.errors import ClusterError, InputError, MemoryBudgetError, SelectionError, SelectionWarning
 from occamap.metrics import sinkhorn_divergence
 from occamap.selection import monge_map_cv
+from occamap.selection.diagnostics import NOTHING, Diagnostics, Line
 from occamap.selection.rules import RULES, Table, choose, frontier
 from occamap.selection.splits import check_splits
 
@@ -78,7 +81,7 @@ def test_folds_equal_fits_on_the_explicit_subsamples(form: Any, projection: int 
         assert row.mean_density == pytest.approx(np.mean(densities), abs=1e-3)
 
 
-def test_the_choice_is_fitted_on_all_samples() -> None:
+def test_the_choice_is_fitted_on_all_samples(tmp_path: Path) -> None:
     cv = MongeMapCV(tol=1e-10, **SMALL).fit(X, Y)
     row = cv.to_frame().iloc[cv.best_index_]
     alone = MongeMap(L1(row.gamma), row.epsilon, relax=row.relax, tol=1e-10).fit(X, Y)
@@ -89,6 +92,8 @@ def test_the_choice_is_fitted_on_all_samples() -> None:
     assert cv.best_params_ == {"cost": L1(row.gamma), "epsilon": row.epsilon, "ties": "zero", "relax": row.relax}
     assert cv.n_features_in_ == D
     assert cv.n_splits_ == 3
+    cv.save(tmp_path / "map.occamap")
+    assert load(tmp_path / "map.occamap").transform(X).tobytes() == cv.transform(X).tobytes()
 
 
 def test_a_planted_effect_is_found_and_the_rest_left_alone() -> None:
@@ -130,10 +135,33 @@ def test_baselines_are_what_they_say(form: Any) -> None:
 
 def test_two_halves_of_one_sample_have_nothing_to_learn() -> None:
     cloud = np.random.default_rng(0).normal(size=(200, 5))
-    lines = MongeMapCV(**SMALL).fit(cloud[:100], cloud[100:]).diagnostics_
-    assert abs(lines.identity.divergence - lines.floor.divergence) < 0.2 * lines.floor.divergence
-    if lines.floor.divergence >= lines.identity.divergence:
-        assert "nothing to learn" in str(lines)
+    cv = MongeMapCV(**SMALL, random_state=1)
+    with pytest.warns(SelectionWarning, match="there is nothing to learn"):
+        cv.fit(cloud[:100], cloud[:100])
+    lines = cv.diagnostics_
+    assert lines.identity.divergence <= lines.floor.divergence
+    assert lines.notes() == [NOTHING]
+
+
+def line(divergence: float, error: float = 1.0, targets: float = 5.0) -> Line:
+    return Line("x", divergence, error, 0.1, targets, 100)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "shift", "words"),
+    [
+        (line(20.0), 50.0, ["at the floor"]),
+        (line(10.0), 50.0, ["below the floor"]),
+        (line(40.0), 50.0, ["covers 75% of the way"]),
+        (line(60.0), 50.0, ["covers 50%", "less faithful than the mean shift"]),
+        (line(20.0), 20.5, ["at the floor", "mean shift reaches the floor, too"]),
+        (line(20.0, targets=80.0), 50.0, ["at the floor", "most targets at once"]),
+    ],
+)
+def test_the_table_says_what_to_make_of_it(chosen: Line, shift: float, words: list[str]) -> None:
+    notes = Diagnostics(line(100.0), line(shift), chosen, chosen, line(20.0)).notes()
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
@@ -164,7 +192,7 @@ def test_what_did_not_converge_is_never_chosen() -> None:
     rows = table([1.0, 10.0, 10.1], [0.01, 0.5, 0.4], converged=[False, True, True])
     assert [choose(rows, rule, 0.9 if rule == "density" else None) for rule in RULES] == [1, 2, 1, 1]
     assert 0 not in frontier(rows)
-    with pytest.raises(SelectionError, match="no cell of the grid converged"):
+    with pytest.raises(SelectionError, match="no candidate converged"):
         choose(table([1.0], [0.5], converged=False), "best")
 
 
@@ -230,7 +258,7 @@ def test_cells_that_did_not_converge_are_kept_and_marked() -> None:
     assert cv.results_["converged"].tolist() == [False, True]
     assert cv.results_["status"].tolist() == ["max_iter", "converged"]
     assert cv.best_params_["epsilon"] == 0.5
-    with pytest.raises(SelectionError, match="no cell of the grid converged"):
+    with pytest.raises(SelectionError, match=r"no candidate converged.*after max_iter=3 iterations"):
         cv.set_params(epsilon=1e-4, max_iter=3).fit(X, Y)
     assert cv.results_["status"].tolist() == ["max_iter"]
 
@@ -239,6 +267,7 @@ def test_effective_targets_that_cannot_be_had_cost_one_cell_and_not_the_run() ->
     y = np.repeat(sample(6, 2, shift=3.0), 10, axis=0)  # each target ten times: fewer than ten cannot be had
     cv = MongeMapCV(L1, [0.5, 2.0], epsilon=[3, 20], epsilon_scale="perplexity", cv=2, relax=0.0).fit(X, y)
     assert set(cv.results_["status"][:2]) == {"no epsilon"}
+    assert "effective targets cannot be reached" in cv.results_["message"][0]
     assert np.isnan(cv.results_["mean_divergence"][:2]).all()
     assert cv.results_["converged"].tolist() == [False, False, True, True]
     assert cv.best_params_["epsilon"] == 20
@@ -316,6 +345,9 @@ def test_splits_of_every_kind() -> None:
     assert len(repeated) == 4
     assert repeated[0].target_test.size == 9
     own = check_splits([([0, 1], [2, 3], [4, 5], [6, 7])], 10, 10, 0)
+    donor = np.arange(10) % 2
+    masks = check_splits([(donor != k, donor == k, donor != k, donor == k) for k in range(2)], 10, 10, 0)
+    assert masks[1].target_test.tolist() == [1, 3, 5, 7, 9]
     assert own[0].target_test.tolist() == [6, 7]
     one, other = check_splits(5, 25, 25, 1), check_splits(5, 25, 25, 2)
     assert any((p.source_test != q.source_test).any() for p, q in zip(one, other, strict=True))
@@ -330,6 +362,7 @@ def test_splits_of_every_kind() -> None:
         ("five", "cv must be a number of folds"),
         ([], "got no split at all"),
         ([1, 2], "split 0 is 1"),
+        ([([0, 1], [2, 3])], "split 0 has two parts: X and Y are split apart"),
         ([([0, 1], [2, 3], [4, 5])], "split 0 is not four lists"),
         ([([0.5, 1], [2, 3], [4, 5], [6, 7])], "split 0 is not four lists"),
         ([([0, 1], [1, 2], [4, 5], [6, 7])], "must not test on train samples; split 0 shares rows of X"),
@@ -377,6 +410,70 @@ def test_bad_splits(cv: Any, words: str) -> None:
 def test_bad_grids(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         MongeMapCV(**{**SMALL, **change}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"projection": PCA}, "projection must be None"),
+        ({"projection": PCA(100)}, r"projection=PCA\(n_components=100\) could not be learned on the .* train samples"),
+        ({"cv": KFold}, "cv cannot split"),
+        ({"cv": StratifiedKFold(3)}, "cv cannot split"),
+        ({"cv": LeaveOneOut()}, "cv must split X and Y equally often; it gives 50 and 60 splits"),
+        ({"cv": ShuffleSplit(1, test_size=0.3, random_state=0)}, "rule='one_se' needs a standard error"),
+    ],
+)
+def test_bad_tools(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        MongeMapCV(**{**SMALL, **change}).fit(X, Y)
+
+
+def test_constant_samples_are_refused_or_handled() -> None:
+    with pytest.raises(InputError, match="projection=5 could not be learned"):
+        MongeMapCV(**{**SMALL, "projection": 5}).fit(np.ones((30, 20)), np.ones((30, 20)))
+    cv = MongeMapCV(**SMALL).fit(1e10 * X, np.full((40, D), 1e10))
+    assert cv.diagnostics_.chosen.divergence == pytest.approx(0, abs=1e-3 * cv.diagnostics_.identity.divergence)
+
+
+def test_a_fit_that_fails_leaves_nothing_of_the_one_before() -> None:
+    cv = MongeMapCV(rule="density", max_density=0.9, **SMALL).fit(X, Y)
+    with pytest.raises(SelectionError):
+        cv.set_params(max_density=0.0, gammas=[0.0, 0.1]).fit(X, Y)
+    assert len(cv.results_["gamma"]) == 8
+    assert not hasattr(cv, "best_map_")
+    with pytest.raises(NotFittedError):
+        cv.plot()
+
+
+def test_select_is_of_the_parameters_that_were_fitted() -> None:
+    cv = MongeMapCV(**SMALL).fit(X, Y)
+    before = cv.select("best")
+    after = cv.set_params(epsilon_scale="absolute", reach=1.0, tol=0.1).select("best")
+    assert before.get_params() == after.get_params()
+    assert before.g_.tobytes() == after.g_.tobytes()
+
+
+def test_samples_without_mass_count_for_nothing() -> None:
+    x, a = np.vstack([X, X + 50]), np.r_[np.ones(50), np.zeros(50)]
+    splits = [tuple(split) for split in check_splits(3, 50, 60, 0)]
+    dead = [(np.r_[p, p + 50], np.r_[q, q + 50], r, s) for p, q, r, s in splits]
+    both = (
+        MongeMapCV(**{**SMALL, "projection": 3, "cv": cv}).fit(z, Y, w)
+        for z, w, cv in ((X, None, splits), (x, a, dead))
+    )
+    plain, weighted = (cv.results_ for cv in both)
+    np.testing.assert_allclose(plain["mean_density"], weighted["mean_density"])
+    np.testing.assert_allclose(plain["mean_divergence"], weighted["mean_divergence"], rtol=1e-4)
+
+
+def test_a_budget_is_kept_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy = MongeMapCV(**SMALL).fit(X, Y)
+    monkeypatch.setattr(Budget, "left", lambda self: 10e6)
+    tight = MongeMapCV(**SMALL, max_memory="9GB").fit(X, Y)
+    np.testing.assert_allclose(roomy.results_["mean_divergence"], tight.results_["mean_divergence"])
+    monkeypatch.setattr(Budget, "left", lambda self: 1e4)
+    with pytest.raises(MemoryBudgetError, match="give max_memory at least"):
+        MongeMapCV(**SMALL, max_memory="9GB").fit(X, Y)
 
 
 def test_weights_must_leave_mass_in_every_part() -> None:
@@ -433,7 +530,7 @@ def test_the_picture_shows_all_cells_and_the_choice() -> None:
 
 def test_progress_is_a_bar_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     MongeMapCV(**SMALL, verbose=True).fit(X, Y)
-    assert "24/24 cells" in capsys.readouterr().err
+    assert "24/24 candidates × splits" in capsys.readouterr().err
     MongeMapCV(**SMALL).fit(X, Y)
     assert capsys.readouterr().err == ""
 
@@ -471,6 +568,42 @@ def test_a_dask_client_gives_the_same_bytes() -> None:
     assert spread.results_["mean_divergence"].tobytes() == here.results_["mean_divergence"].tobytes()
     assert spread.best_index_ == here.best_index_
     assert str(spread.diagnostics_) == str(here.diagnostics_)
+    with pytest.raises(InputError, match="client must be connected"):
+        MongeMapCV(**SMALL).fit(X, Y, client=client)
+
+
+def test_a_cluster_that_is_lost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
+    from occamap.selection import run
+
+    monkeypatch.setattr(run, "_on_worker", _fails)
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+        pytest.raises(ClusterError, match="so call fit again; it says: lost"),
+    ):
+        MongeMapCV(**SMALL).fit(X, Y, client=client)
+
+
+def test_a_task_on_a_worker_stops_when_told() -> None:
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
+    from occamap.selection import run
+
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(run, "LATENCY", 0.0)
+        patch.setattr(run, "evaluate_split", lambda plan, split, threads, tick: [tick(0) for _ in range(100)])
+        assert client.submit(run._on_worker, None, None, "go-on").result() == [None] * 100
+        distributed.Event("stop-now", client=client).set()
+        with pytest.raises(run._CancelledError):
+            client.submit(run._on_worker, None, None, "stop-now").result()
+
+
+def _fails(*_: Any) -> Any:
+    raise OSError("lost")
 
 
 def test_a_client_must_be_one() -> None:

@@ -15,10 +15,10 @@ Flags = NDArray[np.bool_]
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"  # told apart by the colour-blind
 
 
-def axes(ax: Any, what: str) -> Any:
+def axes(ax: Any, what: str, size: tuple[float, float] = (6.0, 4.0)) -> Any:
     """The Axes to draw on: the given ones, or new ones."""
     pyplot = optional("matplotlib.pyplot", what)
-    return pyplot.subplots(figsize=(6, 4), layout="constrained")[1] if ax is None else ax
+    return pyplot.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
 def density_path(gammas: Floats, densities: Floats, converged: Flags, name: str, ax: Any = None) -> Any:
@@ -53,7 +53,7 @@ def frontier(
     ax: Any = None,
 ) -> Any:
     """Divergence against density, a shade a rule for ε; the frontier a line, the choice a star, baselines across."""
-    ax = axes(ax, "plot")
+    ax = axes(ax, "plot", (8.5, 4.5))
     levels = list(dict.fromkeys(rules.tolist()))
     shades = optional("matplotlib", "plot").colormaps["viridis"](np.linspace(0.1, 0.9, len(levels)))
     for level, shade in zip(levels, shades, strict=True):
@@ -67,7 +67,10 @@ def frontier(
     ax.scatter(density[star], divergence[star], marker="*", s=160, color=ORANGE, label="chosen", zorder=4)
     for (what, value), style in zip(baselines.items(), (":", "-.", "--"), strict=False):
         ax.axhline(value, color=GREY, linestyle=style, linewidth=1, zorder=0, label=what)
-    ax.set(xscale="log", xlabel="entries that move", ylabel="divergence to held-out targets")
+    least = density[density > 0].min(initial=1.0)
+    scale = {"value": "symlog", "linthresh": least} if (density == 0).any() else {"value": "log"}
+    ax.set_xscale(**scale)
+    ax.set(xlabel="entries that move", ylabel="divergence to held-out targets")
     ax.xaxis.set_major_formatter(optional("matplotlib.ticker", "plot").PercentFormatter(xmax=1))
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the points
     return ax

@@ -93,7 +93,7 @@ class Samples:
         return csc.indptr.astype(np.int64), csc.indices.astype(np.int32, copy=False), csc.data
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "columns"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("columns", "_reduced")}
 
     def borrowed(self) -> dict[str, NDArray[Any]]:
         """The arrays, by attribute, that the caller of the gate could still write to."""
@@ -112,9 +112,20 @@ class Samples:
         return replace(self, template=None, **copies)
 
     def without(self, features: NDArray[np.bool_]) -> Samples:
-        """The same samples with these features at 0."""
+        """The same samples with these features at 0; asked again, the same object."""
         if not features.any():
             return self
+        key = features.tobytes()
+        if key not in self._reduced:
+            self._reduced.clear()
+            self._reduced[key] = self._zeroed(features)
+        return self._reduced[key]
+
+    @cached_property
+    def _reduced(self) -> dict[bytes, Samples]:
+        return {}
+
+    def _zeroed(self, features: NDArray[np.bool_]) -> Samples:
         if self.indices is None or self.indptr is None:
             return replace(self, data=np.where(features, self.dtype.type(0), self.data), template=None)
         keep = ~features[self.indices]

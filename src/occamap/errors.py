@@ -37,3 +37,11 @@ class MissingPackageError(OccamapError, ImportError):
 
 class SelectionError(OccamapError, ValueError):
     """No cell of the grid satisfies the rule; the message says which comes closest and what to change."""
+
+
+class ClusterError(OccamapError, RuntimeError):
+    """A Dask cluster failed in the middle of the work."""
+
+
+class SelectionWarning(UserWarning):
+    """A choice was made that held-out samples give no reason for."""

@@ -14,7 +14,7 @@ from occamap._validate import Samples, check_count, check_number, check_same_fea
 from occamap._workers import Workers
 from occamap.costs import Cost, SqL2
 from occamap.errors import InputError, NotConvergedWarning
-from occamap.sinkhorn import EpsilonRule, Solver, Status, cost_blocks
+from occamap.sinkhorn import CostBlocks, EpsilonRule, Solver, Status, cost_blocks
 from occamap.sinkhorn.solution import describe
 
 __all__ = ["ot_cost", "sinkhorn_divergence"]
@@ -44,10 +44,10 @@ class Transport:
     cost: Cost
     tol: float
     max_iter: int
+    max_memory: int | str | None = None
 
     def __call__(self, mu: Measure, nu: Measure, workers: Workers) -> tuple[Value, float]:
-        frozen = self.cost._frozen(mu.samples.shape[1])
-        costs = cost_blocks(self.cost, mu.samples.without(frozen), nu.samples.without(frozen), Budget(None), workers)
+        costs = self.costs(mu, nu, workers)
         solver = Solver(self.rule, None, self.tol, self.max_iter)
         solution = solver(costs, mu.masses, nu.masses, workers)
         converged = solution.status is Status.CONVERGED
@@ -55,19 +55,38 @@ class Transport:
         return Value(float(mu.masses @ solution.f + nu.masses @ solution.g), trouble), solution.epsilon
 
 
-class DivergenceTo:
-    """S_ε(·, ν) for one ν, whose ε and self-transport are computed once."""
+    def costs(self, mu: Measure, nu: Measure, workers: Workers) -> CostBlocks:
+        """All costs between the two, but for features that the cost freezes."""
+        frozen = self.cost._frozen(mu.samples.shape[1])
+        sides = mu.samples.without(frozen), nu.samples.without(frozen)
+        return cost_blocks(self.cost, *sides, Budget(self.max_memory), workers)
 
-    def __init__(self, nu: Measure, transport: Transport, workers: Workers) -> None:
+
+class DivergenceTo:
+    """S_ε(·, ν) for one ν, whose ε and self-transport are computed once.
+
+    Where ν is a single point, no cost within it can scale ε: then those from `like` to ν do.
+    """
+
+    def __init__(self, nu: Measure, transport: Transport, workers: Workers, like: Measure) -> None:
         self.nu, self.workers = nu, workers
-        self._own, epsilon = transport(nu, nu, workers)
+        within, across = (_largest(transport, side, nu, workers) for side in (nu, like))
+        self._own, epsilon = transport(nu if within > 1e-12 * across else like, nu, workers)
         self._transport = replace(transport, rule=EpsilonRule(epsilon, "absolute"))
+        if within <= 1e-12 * across:
+            self._own, _ = self._transport(nu, nu, workers)
 
     def __call__(self, mu: Measure) -> Value:
         """OT_ε(μ, ν) − ½OT_ε(μ, μ) − ½OT_ε(ν, ν)."""
         across, own = (self._transport(mu, other, self.workers)[0] for other in (self.nu, mu))
         value = across.value - 0.5 * own.value - 0.5 * self._own.value
         return Value(value, across.trouble or own.trouble or self._own.trouble)
+
+
+def _largest(transport: Transport, mu: Measure, nu: Measure, workers: Workers) -> float:
+    """The largest cost from the first sample of μ."""
+    first = Measure(mu.samples.rows(0, 1), np.ones(1))
+    return float(transport.costs(first, nu, workers).block((0, 1)).max())
 
 
 def ot_cost(
@@ -115,7 +134,8 @@ def sinkhorn_divergence(
     """S_ε(μ, ν) = OT_ε(μ, ν) − ½OT_ε(μ, μ) − ½OT_ε(ν, ν), entropic terms included.
 
     The cost is ½‖x − y‖² unless another is given. ε is `epsilon` × the mean (or another statistic, as for `MongeMap`)
-    of the costs *among the samples of Y*, the same for all three terms: scores against one Y can be compared.
+    of the costs *among the samples of Y*, the same for all three terms: scores against one Y can be compared. (Where Y
+    is a single point, it is that of the costs from X to Y.)
 
     >>> import numpy as np, occamap as oc
     >>> Y = np.random.default_rng(0).normal(size=(50, 3))
@@ -125,7 +145,7 @@ def sinkhorn_divergence(
     mu, nu = _check_measures(X, Y, a, b, cost)
     transport = _check_transport(epsilon, epsilon_scale, cost, tol, max_iter)
     with Workers(n_jobs) as workers:
-        found = DivergenceTo(nu, transport, workers)(mu)
+        found = DivergenceTo(nu, transport, workers, like=mu)(mu)
     return _told(found)
 
 

@@ -14,14 +14,14 @@ ROWS = 16
 
 
 @kernel
-def l1_values(indptr, indices, data, g, out):
-    """out[i] = h(x_i) of sparse rows, in float64."""
+def l1_values(indptr, indices, data, half, g, out):
+    """out[i] = Σ_t half·x_t² + g_t|x_t| of sparse rows, in float64."""
     for i in range(out.shape[0]):
         total = lost = 0.0
         for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             size = abs(np.float64(data[e]))
             if size > 0:
-                total, lost = compensated(total, lost, size * (0.5 * size + g[indices[e]]))
+                total, lost = compensated(total, lost, size * (half * size + g[indices[e]]))
         out[i] = total + lost
 
 
@@ -151,13 +151,18 @@ def _sum_parts(tile, begin, end, Y, twice, out, penalty):
 
 
 @kernel
-def l1_pairs(xptr, xind, xval, yptr, yind, yval, g, rows, columns, features, z, out):
-    """out[columns[p], rows[p]] = h(x − y) for these pairs, term by term in float64."""
+def l1_pairs(xptr, xind, xval, yptr, yind, yval, g, rows, columns, features, z, out, penalty):
+    """out[columns[p], rows[p]] = h(x − y) for these pairs, term by term in float64; g's share in `penalty`, if any."""
     for p in range(rows.shape[0]):
         i = slice(xptr[rows[p]], xptr[rows[p] + 1])
         j = slice(yptr[columns[p]], yptr[columns[p] + 1])
         n = sparse_difference(xind[i], xval[i], yind[j], yval[j], features, z)
-        total = 0.0
+        square = size = 0.0
         for e in range(n):
-            total += abs(z[e]) * (0.5 * abs(z[e]) + g[features[e]])
-        out[columns[p], rows[p]] = total
+            square += 0.5 * z[e] * z[e]
+            size += g[features[e]] * abs(z[e])
+        if penalty is None:
+            out[columns[p], rows[p]] = square + size
+        else:
+            out[columns[p], rows[p]] = square
+            penalty[columns[p], rows[p]] = size

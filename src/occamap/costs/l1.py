@@ -36,7 +36,7 @@ class _Elastic(Separable):
         if not z.is_sparse:
             return super()._values(z)
         values = np.empty(z.shape[0])
-        l1.l1_values(z.indptr, z.indices, z.data, self._strengths(z.shape[1]), values)
+        l1.l1_values(z.indptr, z.indices, z.data, 0.5, self._strengths(z.shape[1]), values)
         return values
 
     def _entries(self, z: Floats, features: Any) -> Floats:
@@ -170,7 +170,7 @@ class _ElasticPairs(LanePairs):
         l1.l1_overlap(*self._stored(X), self._is_plain(X), out, None)
         scale = self.cost._values(X)[None, :] + self.y_values[:, None]
         np.subtract(scale, out[:, : X.shape[0]], out=out[:, : X.shape[0]])
-        self._recompute(l1.l1_pairs, self.strengths, X, out, scale)
+        self._recompute(_pair_costs, self.strengths, X, out, scale)
         return out
 
     def parts(self, X: Samples) -> tuple[Floats, Floats]:
@@ -184,29 +184,47 @@ class _ElasticPairs(LanePairs):
         return half, penalty
 
     def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
-        """½‖x − y‖² and τ(x − y) of at most LANES rows, transposed.
-
-        Close pairs are not computed again: next to the costs of the others their error is as small.
-        """
+        """½‖x − y‖² and τ(x − y) of at most LANES rows, transposed; close pairs computed again, as for costs."""
         n, shape = X.shape[0], (self.Y.shape[0], LANES)
         half, penalty = aligned(shape, np.float64, fill=0), aligned(shape, np.float64, fill=0)
         if not self.Y.is_sparse:
             l1.l1_sums(X.data, self.Y.data, self.g, tile_of(X), half, penalty)
             return 0.5 * half[:, :n], 0.5 * penalty[:, :n]
         l1.l1_overlap(*self._stored(X), self._is_plain(X), half, penalty)
-        x_half = SqL2()._values(X)
-        x_penalty, y_penalty = self.cost._values(X) - x_half, self.y_values - self.y_half
-        return (
-            np.maximum(x_half + self.y_half[:, None] - half[:, :n], 0.0),
-            np.maximum(x_penalty + y_penalty[:, None] - penalty[:, :n], 0.0),
-        )
+        scales, parts = self._scales(X), (half[:, :n], penalty[:, :n])
+        for scale, part in zip(scales, parts, strict=True):
+            np.subtract(scale, part, out=part)
+        close = self._close(X, parts[0], scales[0]) | self._close(X, parts[1], scales[1])
+        j, i = np.nonzero(close)
+        if self._too_many(X, j, scales[0]):
+            return self._widened()._part_sums(X.astype(np.float64))
+        if j.size:
+            l1.l1_pairs(*self._pair_rows(X), self.strengths, i, j, *self._pair_scratch(X), half, penalty)
+        return parts
+
+    def _scales(self, X: Samples) -> tuple[Floats, Floats]:
+        """½‖x‖² + ½‖y‖² and τ(x) + τ(y) of all pairs, transposed."""
+        x_half, x_penalty = self._row_parts(X)
+        y_half, y_penalty = self._y_parts
+        return x_half + y_half[:, None], x_penalty + y_penalty[:, None]
 
     @cached_property
-    def y_half(self) -> Floats:
-        return SqL2()._values(self.Y)
+    def _y_parts(self) -> tuple[Floats, Floats]:
+        return self._row_parts(self.Y)
+
+    def _row_parts(self, rows: Samples) -> tuple[Floats, Floats]:
+        half, penalty = np.empty((2, rows.shape[0]))
+        indptr, indices, data = rows.stored()
+        l1.l1_values(indptr, indices, data, 0.5, np.zeros_like(self.strengths), half)
+        l1.l1_values(indptr, indices, data, 0.0, self.strengths, penalty)
+        return half, penalty
 
     def _stored(self, X: Samples) -> tuple[Any, ...]:
         return *walk(X), self.pointers, self.Y.indices, self.Y.data, self.g
 
     def _is_plain(self, X: Samples) -> bool:
         return self.plain and bool(np.min(X.data, initial=0.0) >= 0)
+
+
+def _pair_costs(*arguments: Any) -> None:
+    l1.l1_pairs(*arguments, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -60,7 +60,7 @@ class LanePairs(ABC):
     """In float32 the squares of small numbers vanish: costs below this are computed again, in float64."""
 
     def __init__(self, cost: Cost, Y: Samples) -> None:
-        self.cost, self.Y, self._wide = cost, Y, cast("LanePairs | None", None)
+        self.cost, self.Y, self._wide = cost, Y, cast("Self | None", None)
         if Y.is_sparse:
             width = tile_width(Y.shape[1], Y.dtype)
             self.pointers = np.empty((-(-Y.shape[1] // width) + 1, Y.shape[0]), np.int64)
@@ -88,14 +88,26 @@ class LanePairs(ABC):
 
         Term by term, or all of them in float64 where they are many.
         """
-        single, costs = X.dtype == np.float32, C[:, : X.shape[0]]
-        j, i = np.nonzero((costs < (0.2 if single else 0.01) * scale) | (single & (costs < self.tiny) & (scale > 0)))
-        if single and j.size > 0.05 * scale.size:
+        j, i = np.nonzero(self._close(X, C[:, : X.shape[0]], scale))
+        if self._too_many(X, j, scale):
             C[:] = self._in_float64(X)
         elif j.size:
-            x, y = X.stored(), self.Y.stored()
-            longest = int(np.diff(x[0]).max() + np.diff(y[0]).max())
-            kernel(*x, *y, strength, i, j, np.empty(longest, np.int32), np.empty(longest), C)
+            kernel(*self._pair_rows(X), strength, i, j, *self._pair_scratch(X), C)
+
+    def _close(self, X: Samples, C: Floats, scale: Floats) -> NDArray[np.bool_]:
+        """Which pairs are so close, next to their `scale`, that a difference of sums loses their digits."""
+        single = X.dtype == np.float32
+        return np.asarray(((0.2 if single else 0.01) * scale > C) | (single & (self.tiny > C) & (scale > 0)))
+
+    def _too_many(self, X: Samples, close: NDArray[np.int64], scale: Floats) -> bool:
+        return X.dtype == np.float32 and close.size > 0.05 * scale.size
+
+    def _pair_rows(self, X: Samples) -> tuple[Any, ...]:
+        return *X.stored(), *self.Y.stored()
+
+    def _pair_scratch(self, X: Samples) -> tuple[Any, ...]:
+        longest = int(np.diff(X.stored()[0]).max() + np.diff(self.Y.stored()[0]).max())
+        return np.empty(longest, np.int32), np.empty(longest)
 
     def _refined(self, X: Samples, C: Floats) -> Floats:
         """The costs of dense rows, the tiny ones again, in float64; or all of them where many are."""
@@ -108,9 +120,13 @@ class LanePairs(ABC):
         return C
 
     def _in_float64(self, X: Samples) -> Floats:
+        return self._widened()._sums(X.astype(np.float64))
+
+    def _widened(self) -> Self:
+        """The same pairs in float64."""
         if self._wide is None:
             self._wide = type(self)(self.cost, self.Y.astype(np.float64))
-        return self._wide._sums(X.astype(np.float64))
+        return self._wide
 
 
 class LaneDisplacer:

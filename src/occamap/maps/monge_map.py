@@ -257,7 +257,7 @@ class MongeMap(BaseEstimator):
     def _check_parameters(self) -> tuple[Cost, Solver]:
         cost = L1(1.0) if self.cost is None else self.cost
         if not isinstance(cost, Cost):
-            raise InputError(f"cost must be a cost such as L1(1.0); got {cost!r}")
+            raise InputError(f"cost must be a cost with its parameters, such as occamap.L1(1.0); got {cost!r}")
         check_choice(self.ties, "ties", TIES)
         check_number(self.relax, "relax", 0, 1)
         tol = check_number(self.tol, "tol", 0, open_low=True)

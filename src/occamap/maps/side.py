@@ -35,6 +35,10 @@ class Side:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
 
+    def release(self) -> None:
+        """Free what was prepared to move samples; it is prepared again when it is needed."""
+        self._prepared.clear()
+
     def holding(self, X: Samples) -> Samples:
         """X in a precision that can hold where it moves: float32 ends at 3e38."""
         return X if self.anchors.largest() < 1e38 else X.astype(np.float64)

@@ -21,6 +21,7 @@ from occamap.sinkhorn import CostFamily, Solver, cost_family
 NOTICEABLE = 0.01
 STRIDE = 4.0
 FARTHEST = 1e8  # times the scale of the data: no γ beyond is looked at
+LARGEST = 1e90  # so that FARTHEST times it is a γ that costs take
 SOURCES, TARGETS = 128, 1024  # of the samples, evenly spaced: a range needs no more
 
 GRID = (
@@ -33,7 +34,7 @@ def default_gammas(
     family: CostFamily, problem: Problem, solvers: Sequence[Solver], ties: int, count: int, workers: Workers
 ) -> Floats:
     """`count` γ, evenly spaced in their logarithm, that cover the range of each solver; GRID says which that is."""
-    rows, columns = evenly(family.shape[0], SOURCES), evenly(family.shape[1], TARGETS)
+    rows, columns = evenly(problem.a, SOURCES), evenly(problem.b, TARGETS)
     if any(solver.rule.scale == "perplexity" for solver in solvers):
         columns = np.arange(family.shape[1])  # so many effective targets mean something among all of them only
     some, few = family.restricted(rows, columns), problem.restricted(rows, columns)
@@ -43,9 +44,10 @@ def default_gammas(
     return np.geomspace(low, high, count)
 
 
-def evenly(n: int, at_most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Indices of at most so many of n samples, evenly spaced."""
-    return np.linspace(0, n - 1, min(n, at_most)).round().astype(np.int64)
+def evenly(masses: Floats, at_most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Indices of at most so many of the samples that have mass, evenly spaced."""
+    held = np.flatnonzero(masses)
+    return held[np.linspace(0, held.size - 1, min(held.size, at_most)).round().astype(np.int64)]
 
 
 class _Probe:
@@ -96,5 +98,10 @@ def _scale(family: CostFamily, workers: Workers) -> float:
     """The γ at which the penalty weighs as much as ½‖z‖² on average; that of ℓ1 where it is not linear in γ."""
     if family.parts is None or family.gammas is not None:
         family = cost_family(L1(1.0), family.X, family.Y, None, None, workers)
-    half, penalty = family.parts or (np.zeros(1), np.ones(1))
-    return float(half.mean() / max(penalty.mean(), 1e-300))
+    half, penalty = family.parts or (np.zeros(1), np.zeros(1))
+    if penalty.mean() == 0:
+        raise InputError("gammas must be given: the penalty is 0 between all samples, so there is no range to find")
+    scale = float(half.mean() / penalty.mean())
+    if scale > LARGEST:
+        raise InputError(f"gammas must be given for data of this magnitude, or X and Y rescaled; γ begins at {scale:g}")
+    return scale

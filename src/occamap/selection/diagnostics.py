@@ -7,6 +7,8 @@ from typing import Any
 
 from occamap._optional import optional
 
+NOTHING = "Source and target differ by no more than parts of the target do: there is nothing to learn."
+
 
 @dataclass(frozen=True)
 class Line:
@@ -17,6 +19,7 @@ class Line:
     error: float
     density: float | None = None
     effective_targets: float | None = None
+    n_targets: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,30 +48,43 @@ class Diagnostics:
         pandas = optional("pandas", "to_frame")
         return pandas.DataFrame([vars(line) for line in self.lines]).set_index("what")
 
+    @property
+    def differs(self) -> bool:
+        """Whether source and target differ by more than parts of the target do."""
+        return self.identity.divergence > self.floor.divergence
+
+    def notes(self) -> list[str]:
+        """What to make of it, in sentences."""
+        chosen, floor, margin = self.chosen.divergence, self.floor.divergence, self.chosen.error
+        margin = 0.0 if margin != margin else margin
+        if not self.differs:
+            return [NOTHING]
+        if chosen < floor - margin:
+            told = [
+                "The chosen map scores below the floor: it sends samples to averages of targets, which vary less than "
+                "samples do. Of two maps there, the one with the lower score is not the better for it."
+            ]
+        elif chosen <= floor + margin:
+            told = ["The chosen map is at the floor: held-out targets cannot tell it from other targets."]
+        else:
+            told = [f"The chosen map covers {self.explained:.0%} of the way from no move to the floor."]
+        if chosen > self.mean_shift.divergence:
+            told.append("It is less faithful than the mean shift: smaller gammas or epsilon may do better.")
+        if self.mean_shift.divergence <= floor + self.floor.error:
+            told.append("The mean shift reaches the floor, too: the score cannot tell whether a map does more.")
+        targets, of = self.chosen.effective_targets or 0.0, self.chosen.n_targets or 1
+        if targets > 0.5 * of:
+            told.append("A sample is matched with most targets at once: the map is little more than the mean shift.")
+        return told
+
     def __str__(self) -> str:
         width = max(len(line.what) for line in self.lines)
         head = f"{'':{width}}  {'divergence':>16}  {'density':>8}  {'effective targets':>17}"
-        rows = [head, *(_row(line, width) for line in self.lines), self._sentence()]
-        return "\n".join(rows)
-
-    def _sentence(self) -> str:
-        margin = self.chosen.error if self.chosen.error == self.chosen.error else 0.0
-        if self.floor.divergence >= self.identity.divergence:
-            return "Source and target differ by no more than parts of the target do: there is nothing to learn."
-        if self.chosen.divergence > self.mean_shift.divergence:
-            return "The chosen map is less faithful than the mean shift: smaller gammas or epsilon may do better."
-        if self.chosen.divergence < self.floor.divergence - margin:
-            return (
-                "The chosen map scores below the floor: it sends samples to averages of targets, which vary less than "
-                "samples do. A lower score is then no better a map: ask for a sparser one, by rule='density'."
-            )
-        if self.chosen.divergence <= self.floor.divergence + margin:
-            return "The chosen map is at the floor: held-out targets cannot tell it from other targets."
-        return f"The chosen map covers {self.explained:.0%} of the way from the identity to the floor."
+        return "\n".join([head, *(_row(line, width) for line in self.lines), *self.notes()])
 
 
 def _row(line: Line, width: int) -> str:
     error = "" if line.error != line.error else f" ± {line.error:.2g}"
     density = "" if line.density is None else f"{line.density:.2%}"
-    targets = "" if line.effective_targets is None else f"{line.effective_targets:.1f}"
+    targets = "" if line.effective_targets is None else f"{line.effective_targets:.1f} of {line.n_targets:,}"
     return f"{line.what:{width}}  {f'{line.divergence:.4g}{error}':>16}  {density:>8}  {targets:>17}"

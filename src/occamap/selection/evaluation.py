@@ -20,8 +20,9 @@ from occamap.selection.plan import Plan
 from occamap.selection.scoring import Baselines, Scorer
 from occamap.selection.splits import Split
 from occamap.sinkhorn import CostBlocks, CostFamily, Solution, Status
+from occamap.sinkhorn.solution import describe
 
-Tick = Callable[[], None]
+Tick = Callable[[int], None]
 
 SCORE_FAILED, NO_EPSILON = "score not converged", "no epsilon"
 
@@ -34,6 +35,7 @@ class Score:
     density: float
     effective_targets: float
     status: str
+    message: str
     fit_seconds: float
     map_seconds: float
     score_seconds: float
@@ -45,20 +47,25 @@ class SplitScores:
 
     scores: tuple[Score, ...]
     baselines: Baselines
+    n_targets: int
 
 
 def evaluate_split(plan: Plan, split: Split, threads: int, tick: Tick | None = None) -> SplitScores:
-    """Fit every cell on the train part, map and score the test part; tick() after each."""
+    """Fit every cell on the train part, map and score the test part.
+
+    tick(1) is called after each cell and tick(0) in between, often: it may raise to stop the evaluation.
+    """
     with Workers(threads) as workers:
-        return _Evaluation(plan, split, workers, tick).run()
+        return _Evaluation(plan, split, workers, tick or (lambda done: None)).run()
 
 
 class _Evaluation:
-    def __init__(self, plan: Plan, split: Split, workers: Workers, tick: Tick | None) -> None:
+    def __init__(self, plan: Plan, split: Split, workers: Workers, tick: Tick) -> None:
         self.plan, self.split, self.workers, self.tick = plan, split, workers, tick
         self.train = plan.problem.restricted(split.source_train, split.target_train)
         self.test = plan.problem.restricted(split.source_test, split.target_test)
-        self.scorer = Scorer(plan.projection, self.train, self.test, plan.seed, workers)
+        self.scorer = Scorer(plan.projection, self.train, self.test, plan.seed, plan.max_memory, workers)
+        self.held = np.flatnonzero(self.test.a)
 
     def run(self) -> SplitScores:
         scores = [
@@ -66,20 +73,22 @@ class _Evaluation:
             for family, gammas in zip(self.plan.families, self.plan.gammas, strict=True)
             for score in self._family(family, gammas)
         ]
-        return SplitScores(tuple(scores), self.scorer.baselines())
+        return SplitScores(tuple(scores), self.scorer.baselines(), self.train.target.shape[0])
 
     def _family(self, family: CostFamily, gammas: Sequence[float]) -> Iterator[Score]:
         within = family.restricted(self.split.source_train, self.split.target_train)
         across = family.restricted(self.split.source_test, self.split.target_train)
         for solver in self.plan.solvers:
-            behind = Continuation()
+            self.solver, behind = solver, Continuation()
             for gamma in gammas:
                 begun = time.perf_counter()
                 costs = within.at(gamma, self.workers)
                 try:
-                    solution = solver(costs, self.train.a, self.train.b, self.workers, behind.near(gamma))
-                except InputError:  # so many effective targets cannot be had here: no reason to lose the other cells
-                    yield from self._failed()
+                    solution = solver(
+                        costs, self.train.a, self.train.b, self.workers, behind.near(gamma), lambda *_: self.tick(0)
+                    )
+                except InputError as error:  # the rule leads to no ε here: no reason to lose the other cells
+                    yield from self._failed(str(error))
                     continue
                 behind.add(gamma, solution)
                 seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
@@ -87,12 +96,11 @@ class _Evaluation:
                 side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
                 yield from self._readings(side, across.at(gamma, self.workers), solution, seconds)
 
-    def _failed(self) -> Iterator[Score]:
+    def _failed(self, message: str) -> Iterator[Score]:
         """A γ at which the rule leads to no ε, in all readings."""
         for _ in product(self.plan.ties, self.plan.relaxes):
-            yield Score(np.nan, np.nan, np.nan, NO_EPSILON, 0.0, 0.0, 0.0)
-            if self.tick is not None:
-                self.tick()
+            yield Score(np.nan, np.nan, np.nan, NO_EPSILON, message, 0.0, 0.0, 0.0)
+            self.tick(1)
 
     def _readings(self, side: Side, costs: CostBlocks, solution: Solution, fit_seconds: float) -> Iterator[Score]:
         """The maps of one solution: each rule for ties, each relaxation."""
@@ -103,21 +111,27 @@ class _Evaluation:
             moves = side.displace(
                 source, lambda _, rows: rows, ties, relax, self.workers, Budget(self.plan.max_memory), costs=costs
             )
+            moves = moves.astype(self.test.source.dtype)
+            moves.eliminate_zeros()
             mapped = time.perf_counter()
             found = self.scorer(_moved(source, moves))
             scored = time.perf_counter()
-            status = solution.status if solution.status is not Status.CONVERGED or not found.trouble else SCORE_FAILED
+            status, message = str(solution.status), ""
+            if solution.status is not Status.CONVERGED:
+                message = describe(solution.status, solution.error, self.solver.tol, self.solver.max_iter)
+            elif found.trouble:
+                status, message = SCORE_FAILED, found.trouble
             yield Score(
                 divergence=found.value,
-                density=moves.nnz / (source.shape[0] * source.shape[1]),
+                density=moves[self.held].nnz / (self.held.size * source.shape[1]),
                 effective_targets=targets,
-                status=str(status),
+                status=status,
+                message=message,
                 fit_seconds=fit_seconds,
                 map_seconds=mapped - begun,
                 score_seconds=scored - mapped,
             )
-            if self.tick is not None:
-                self.tick()
+            self.tick(1)
 
 
 def _moved(source: Samples, moves: sp.csr_array) -> Samples:

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
-from typing import Any
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, cast
 
 import numpy as np
 
-from occamap._validate import check_count, check_reals
+from occamap._validate import check_reals
 from occamap.costs import Cost
 from occamap.errors import InputError
 
 
 def check_template(cost: Any) -> Cost:
     """A cost whose γ can be varied, from an instance (its γ does not matter) or a class that needs nothing else."""
-    if isinstance(cost, type) and issubclass(cost, Cost):
-        needed = [f.name for f in fields(cost) if f.name != "gamma" and _is_required(f)]  # type: ignore[arg-type]
-        if needed:
-            raise InputError(
-                f"cost must be an instance where it needs more than gamma: {cost.__name__}(1.0, {needed[0]}=…); "
-                f"got the class {cost.__name__}"
-            )
-        template = cost(1.0) if _has_gamma(cost) else cost()  # type: ignore[call-arg]
-    else:
-        template = cost
-    if not isinstance(template, Cost):
-        raise InputError(f"cost must be a cost such as L1, or L1(1.0, weights=…); got {cost!r}")
-    if not _has_gamma(type(template)):
+    kind = cost if isinstance(cost, type) else type(cost)
+    parameters = _parameters(kind)
+    if parameters is None:
+        raise InputError(f"cost must be a cost such as occamap.L1, or L1(1.0, weights=…); got {cost!r}")
+    if "gamma" not in parameters:
         raise InputError(
-            f"cost must have a strength gamma to vary, and {type(template).__name__} has none: "
+            f"cost must have a strength gamma to vary, and {kind.__name__} has none: "
             "for ½‖z‖² take L1 with 0 among the gammas"
         )
-    return template
+    if not isinstance(cost, type):
+        return cast(Cost, cost)
+    needed = [name for name, field in parameters.items() if name != "gamma" and _is_required(field)]
+    if needed:
+        raise InputError(
+            f"cost must be an instance where it needs more than gamma: {kind.__name__}(1.0, {needed[0]}=…); "
+            f"got the class {kind.__name__}"
+        )
+    return cast(Cost, cost(gamma=1.0))
 
 
-def _has_gamma(cost: type[Cost]) -> bool:
-    return any(field.name == "gamma" for field in fields(cost))  # type: ignore[arg-type]
+def _parameters(kind: Any) -> dict[str, Any] | None:
+    """The parameters of a cost by name, or None where it is no cost."""
+    if not issubclass(kind, Cost) or not is_dataclass(kind):
+        return None
+    return {field.name: field for field in fields(kind)}
 
 
 def _is_required(field: Any) -> bool:
@@ -64,8 +67,14 @@ def check_gammas(raw: Any, templates: Sequence[Cost], default: int) -> int | lis
     """A grid of γ that all the costs can have, or how many γ the default grid is to have."""
     if raw is None:
         return default
-    if isinstance(raw, int | np.integer) and not isinstance(raw, bool):
-        return check_count(raw, "gammas", 2)
+    if isinstance(raw, bool | np.bool_):
+        raise InputError(f"gammas must be rising numbers, or how many of them; got {raw!r}")
+    if isinstance(raw, int | np.integer):
+        if raw < 2:
+            raise InputError(f"gammas, if one integer, is how many γ to have, 2 or more; for one γ give [{raw}.0]")
+        return int(raw)
+    if isinstance(raw, str):
+        raise InputError(f"gammas must be rising numbers, or None for a grid found from the data; got {raw!r}")
 
     def check(gamma: float) -> None:
         try:

@@ -16,15 +16,16 @@ from occamap import _draw
 from occamap._optional import optional
 from occamap._validate import check_count
 from occamap._workers import Workers
-from occamap.costs import L1, Cost
-from occamap.errors import InputError, NotConvergedWarning
+from occamap.costs import L1
+from occamap.errors import InputError, NotConvergedWarning, SelectionWarning
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
+from occamap.selection.diagnostics import NOTHING
 from occamap.selection.plan import Cell, Plan, Search, check_search
 from occamap.selection.results import collect, diagnose, table
-from occamap.selection.rules import check_rule, choose, frontier
+from occamap.selection.rules import ONE_SPLIT, check_rule, choose, frontier
 from occamap.selection.run import run_dask, run_local
 from occamap.selection.scoring import check_projection
 from occamap.selection.splits import Split, check_splits
@@ -47,7 +48,7 @@ class MongeMapCV(BaseEstimator):
         `L1`, `STVS`, an instance whose other parameters are kept, such as `KOverlap(1.0, k=10)`, or a list of those.
     gammas
         Rising strengths, 0 being ½‖z‖² alone; or how many the default grid of each cost is to have (10): evenly spaced
-        in log γ over the range in which γ makes a difference, as for `gamma_path`.
+        in log γ over the range in which γ makes a difference, as for `gamma_path`, at the smallest or largest ε.
     epsilon, epsilon_scale
         One or several ε, each as for `MongeMap`: multiples of a statistic of the costs, or effective targets.
     ties, relax
@@ -69,7 +70,8 @@ class MongeMapCV(BaseEstimator):
     n_jobs
         Threads; all cores if None or -1. Splits run side by side. The result does not depend on it.
     random_state
-        Seed of the folds, of the projection and of the targets drawn for the floor.
+        Seed of the folds, of the principal components and of the targets drawn for the floor; a splitter or a
+        transformer that you give has its own.
     verbose
         Show progress; None shows it on a terminal, when it takes more than two seconds.
 
@@ -88,7 +90,7 @@ class MongeMapCV(BaseEstimator):
     >>> X = np.random.default_rng(0).normal(size=(60, 8))
     >>> Y = np.random.default_rng(1).normal(size=(80, 8)) + 3 * np.eye(8)[0]
     >>> cv = oc.MongeMapCV(gammas=[0.0, 1.0, 4.0], epsilon=[0.03, 0.1], cv=3).fit(X, Y)
-    >>> cv.best_map_.displacement(X).nnz < cv.results_["mean_density"].max() * X.size
+    >>> bool(cv.best_map_.displacement(X).nnz < cv.results_["mean_density"].max() * X.size)
     True
     """
 
@@ -143,6 +145,9 @@ class MongeMapCV(BaseEstimator):
         problem = check_problem(X, Y, a, b, search.costs(), self.max_memory)
         splits = check_splits(self.cv, problem.a.size, problem.b.size, self.random_state)
         _check_masses(problem, splits)
+        if self.rule == "one_se" and len(splits) < 2:
+            raise InputError(ONE_SPLIT)
+        self._forget()
         seed = int(np.random.SeedSequence(self.random_state).generate_state(3)[2])
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             plan = search.plan(problem, self.projection, seed, self.max_memory, workers, progress)
@@ -151,16 +156,22 @@ class MongeMapCV(BaseEstimator):
             else:
                 scores = run_dask(plan, splits, client, progress)
             self.results_, self.n_splits_ = collect(plan, scores), len(splits)
-            self._cells, self._problem = plan.cells(), problem
+            self._cells, self._problem, self._shared = plan.cells(), problem, self._like().get_params(deep=False)
             rows = table(self.results_)
             self.frontier_ = frontier(rows)
-            self.best_index_ = choose(rows, self.rule, self.max_density)
+            why = next((text for text in self.results_["message"] if text), "")
+            self.best_index_ = choose(rows, self.rule, self.max_density, why)
             self.diagnostics_ = diagnose(self.results_, scores, self.best_index_, choose(rows, "best"))
+            if not self.diagnostics_.differs:
+                warnings.warn(NOTHING, SelectionWarning, stacklevel=2)
             self._refit(plan, workers)
         return self
 
     def select(self, rule: str, max_density: float | None = None) -> MongeMap:
-        """The map that another rule would choose, fitted on all samples; the evaluation is not run again."""
+        """The map that another rule would choose, fitted on all samples; the evaluation is not run again.
+
+        Attributes stay those of the rule that was fitted. "pareto" gives its most faithful map, as `best_map_` is.
+        """
         check_is_fitted(self, "results_")
         check_rule(rule, max_density)
         cell = self._cells[choose(table(self.results_), rule, max_density)]
@@ -168,6 +179,11 @@ class MongeMapCV(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             family = CostFamily(cell.cost, source, target, None, None, self.max_memory).unfrozen()
             return self._fit_cell(cell, family, workers)
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit has left: a fit that fails must not leave a mixture of two."""
+        for name in [name for name in vars(self) if name.endswith("_") or name.startswith("_")]:
+            delattr(self, name)
 
     def _refit(self, plan: Plan, workers: Workers) -> None:
         def fitted(row: int) -> MongeMap:
@@ -177,19 +193,16 @@ class MongeMapCV(BaseEstimator):
         self.best_params_ = {name: getattr(self.best_map_, name) for name in ("cost", "epsilon", "ties", "relax")}
         self.gamma_ = self._cells[self.best_index_].gamma
         self.n_features_in_ = self.best_map_.n_features_in_
-        for name, value in (
-            ("feature_names_in_", getattr(self.best_map_, "feature_names_in_", None)),
-            ("maps_", [fitted(row) for row in self.frontier_] if self.rule == "pareto" else None),
-        ):
-            if value is not None:
-                setattr(self, name, value)
-            elif hasattr(self, name):
-                delattr(self, name)
+        if self._problem.names is not None:
+            self.feature_names_in_ = self._problem.names
+        if self.rule == "pareto":
+            self.maps_ = [fitted(row) for row in self.frontier_]
 
     def _fit_cell(self, cell: Cell, family: CostFamily, workers: Workers) -> MongeMap:
         """The map of one candidate on all samples."""
         begun, problem = time.perf_counter(), self._problem
-        fitted = self._like(cell.cost, cell.solver.rule.value, TIES[cell.ties], cell.relax)
+        chosen = {"cost": cell.cost, "epsilon": cell.solver.rule.value, "ties": TIES[cell.ties], "relax": cell.relax}
+        fitted = MongeMap(**{**self._shared, **chosen})
         costs = family.at(cell.gamma, workers)
         solution = cell.solver(costs, problem.a, problem.b, workers)
         seconds = time.perf_counter() - begun
@@ -214,6 +227,11 @@ class MongeMapCV(BaseEstimator):
         """The chosen map back, of each row, in the container of Y."""
         check_is_fitted(self, "best_map_")
         return self.best_map_.inverse_transform(Y)
+
+    def save(self, path: Any) -> None:
+        """Write the chosen map to one file, as `MongeMap.save` does; `occamap.load` reads it."""
+        check_is_fitted(self, "best_map_")
+        self.best_map_.save(path)
 
     def to_frame(self) -> Any:
         """`results_` as a pandas data frame."""
@@ -240,10 +258,10 @@ class MongeMapCV(BaseEstimator):
 
     # -- details -----------------------------------------------------------------------------------------------
 
-    def _like(self, cost: Cost | None = None, epsilon: float = 0.1, ties: str = "zero", relax: float = 0.0) -> MongeMap:
+    def _like(self) -> MongeMap:
         """An unfitted map with the parameters that all candidates share."""
-        shared = self.reach, self.tol, self.max_iter, self.max_memory, self.n_jobs
-        return MongeMap(cost, epsilon, self.epsilon_scale, ties, relax, *shared)
+        names = "epsilon_scale", "reach", "tol", "max_iter", "max_memory", "n_jobs"
+        return MongeMap(epsilon=1.0, **{name: getattr(self, name) for name in names})
 
     def _check_parameters(self) -> Search:
         check_rule(self.rule, self.max_density)

@@ -18,11 +18,12 @@ from occamap._optional import optional
 from occamap._validate import check_count
 from occamap._workers import Workers
 from occamap.costs import L1, Cost
-from occamap.errors import NotConvergedWarning
+from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Floats, Problem, check_problem
 from occamap.maps.progress import Progress
+from occamap.maps.side import move_bytes
 from occamap.selection.continuation import Continuation
 from occamap.selection.default_grid import GRID, default_gammas, evenly
 from occamap.selection.grids import check_gammas, check_template
@@ -31,7 +32,7 @@ from occamap.sinkhorn import CostBlocks, Status, StoredCost, cost_family
 COUNT = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GammaPath:
     """A map for each γ.
 
@@ -74,6 +75,8 @@ class GammaPath:
 
     def plot(self, ax: Any = None) -> Any:
         """Density against γ on matplotlib's Axes; maps that did not converge are hollow."""
+        if np.isnan(self.densities).all():
+            raise InputError("plot needs densities: call gamma_path with density_samples other than 0")
         converged = np.array([status is Status.CONVERGED for status in self.statuses])
         return _draw.density_path(self.gammas, self.densities, converged, type(self.maps[0].cost).__name__, ax)
 
@@ -139,11 +142,15 @@ def gamma_path(
             template._with_gamma(gamma), epsilon, epsilon_scale, ties, relax, reach, tol, max_iter, max_memory, n_jobs
         )
 
+    if np.ndim(epsilon) > 0:
+        raise InputError(f"epsilon must be one number for a path; got {epsilon!r}: MongeMapCV takes several")
     _, solver = unfitted(1.0)._check_parameters()
     costs = [template] if isinstance(grid, int) else [template._with_gamma(gamma) for gamma in grid]
     problem = check_problem(X, Y, a, b, costs, max_memory)
     with Workers(n_jobs) as workers, Progress(verbose) as progress:
-        family = cost_family(template, problem.source, problem.target, None, max_memory, workers, progress.costs)
+        source, target = problem.source, problem.target
+        reserve = move_bytes(target, workers.count)
+        family = cost_family(template, source, target, None, max_memory, workers, progress.costs, reserve)
         told = "as given"
         if isinstance(grid, int):
             progress.note("looking for the range of γ")
@@ -172,17 +179,18 @@ def _density(
 ) -> float:
     """The share of entries that move, of at most so many source samples."""
     (n, d), moved = problem.source.shape, 0
-    rows = evenly(n, n if samples is None else samples)
+    rows = evenly(problem.a, n if samples is None else samples)
     if rows.size == 0:
         return float("nan")
 
     def count(_: tuple[int, int], moves: sp.csr_array) -> None:
         nonlocal moved
-        moved += moves.nnz
+        moved += int(np.count_nonzero(moves.data.astype(X.dtype, copy=False)))
 
     known = StoredCost(blocks.C[rows]) if isinstance(blocks, StoredCost) else None
     X, ties, budget = problem.source.take(rows), TIES.index(fitted.ties), Budget(fitted.max_memory)
     fitted._towards.displace(X, count, ties, 0.0, workers, budget, costs=known)
+    fitted._towards.release()  # a path has many maps, and few of them will be asked again
     return moved / (rows.size * d)
 
 

@@ -15,6 +15,7 @@ from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem
 from occamap.maps.progress import Progress
+from occamap.maps.side import move_bytes
 from occamap.selection.default_grid import default_gammas
 from occamap.selection.grids import check_gammas, check_grid, check_template
 from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
@@ -92,14 +93,13 @@ class Search:
         families, gammas = [], []
         for template in self.templates:
             given = None if isinstance(self.grid, int) else self.grid
-            samples = template, problem.source, problem.target
-            family = cost_family(*samples, given, max_memory, workers, progress.costs)
+            family = self._family(template, problem, given, max_memory, workers, progress)
             if isinstance(self.grid, int):
                 progress.note("looking for the range of γ")
                 ends = list({solver.rule.value: solver for solver in (self.solvers[0], self.solvers[-1])}.values())
                 given = default_gammas(family, problem, ends, self.ties[0], self.grid, workers).tolist()
                 if family.parts is None:  # not linear in γ: now it is known at which γ costs are wanted
-                    family = cost_family(*samples, given, max_memory, workers, progress.costs)
+                    family = self._family(template, problem, given, max_memory, workers, progress)
             families.append(family)
             gammas.append(tuple(given or ()))
         return Plan(
@@ -113,6 +113,22 @@ class Search:
             seed=seed,
             max_memory=max_memory,
         )
+
+
+    def _family(
+        self,
+        template: Cost,
+        problem: Problem,
+        gammas: list[float] | None,
+        max_memory: int | str | None,
+        workers: Workers,
+        progress: Progress,
+    ) -> CostFamily:
+        """The costs, if there is room for what splits need beside them: sub-matrices, costs within tests, moves."""
+        X, Y = problem.source, problem.target
+        n, m = X.shape[0], Y.shape[0]
+        reserve = 8.0 * (2 * n * m + max(n, m) ** 2 / 25) + move_bytes(Y, workers.count)
+        return cost_family(template, X, Y, gammas, max_memory, workers, progress.costs, reserve)
 
 
 def check_search(

@@ -44,6 +44,7 @@ def collect(plan: Plan, splits: Sequence[SplitScores]) -> Results:
         "mean_effective_targets": of("effective_targets").mean(axis=0),
         "converged": converged.all(axis=0),
         "status": np.array([str(status) for status in worst]),
+        "message": np.array([next((text for text in column if text), "") for column in of("message").T], dtype=object),
         "fit_seconds": of("fit_seconds").sum(axis=0),
         "map_seconds": of("map_seconds").sum(axis=0),
         "score_seconds": of("score_seconds").sum(axis=0),
@@ -78,9 +79,12 @@ def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best:
     def cell(row: int, what: str) -> Line:
         named = f"{what}: {results['cost'][row]}, γ = {results['gamma'][row]:.3g}, ε by {results['epsilon_rule'][row]}"
         return Line(
-            f"{named}, relax = {results['relax'][row]:g}, ties = {results['ties'][row]}",
-            *(float(results[name][row]) for name in ("mean_divergence", "se_divergence")),
-            *(float(results[name][row]) for name in ("mean_density", "mean_effective_targets")),
+            what=f"{named}, relax = {results['relax'][row]:g}, ties = {results['ties'][row]}",
+            divergence=float(results["mean_divergence"][row]),
+            error=float(results["se_divergence"][row]),
+            density=float(results["mean_density"][row]),
+            effective_targets=float(results["mean_effective_targets"][row]),
+            n_targets=splits[0].n_targets,
         )
 
     return Diagnostics(

@@ -14,6 +14,7 @@ from occamap.errors import InputError, SelectionError
 Floats = NDArray[np.float64]
 
 RULES = ("best", "one_se", "density", "pareto")
+ONE_SPLIT = "rule='one_se' needs a standard error, hence two splits or more, and cv gives one: take another rule"
 
 
 @dataclass(frozen=True)
@@ -37,32 +38,30 @@ def check_rule(rule: str, max_density: float | None) -> None:
         raise InputError(f"max_density is for rule='density' only; the rule is {rule!r}: leave one of them out")
 
 
-def choose(table: Table, rule: str, max_density: float | None = None) -> int:
+def choose(table: Table, rule: str, max_density: float | None = None, why: str = "") -> int:
     """The row that the rule takes. Cells that did not converge in every split are never taken.
 
     best, pareto: the lowest mean divergence (the frontier that pareto asks for is `frontier`);
     one_se: the lowest density within one standard error of it; density: the lowest mean divergence at or below
-    max_density.
+    max_density. `why` is what the first cell that failed says.
     """
     if not table.converged.any():
-        raise SelectionError(
-            "no cell of the grid converged in every split: raise max_iter or epsilon, or accept a larger tol; "
-            "results_ has all cells with their status"
-        )
+        told = f", and the first says: {why}" if why else ": raise max_iter or epsilon, or accept a larger tol"
+        raise SelectionError(f"no candidate converged in every split{told} (results_ has all of them)")
     allowed = table.converged.copy()
     if rule == "density":
         allowed &= table.density <= (max_density or 0.0)
         if not allowed.any():
             sparsest = table.density[table.converged].min()
             raise SelectionError(
-                f"no converged cell has a density of at most max_density={max_density:g}; the sparsest has "
-                f"{sparsest:.3g}: raise max_density, or give larger gammas, ties='occam' or smaller epsilon"
+                f"no candidate that converged has a density of at most max_density={max_density:g}; the sparsest has "
+                f"{sparsest:.6g}: raise max_density, or give larger gammas"
             )
     best = _lowest(table.divergence, table.density, allowed)
     if rule != "one_se":
         return best
     if np.isnan(table.error[best]):
-        raise SelectionError("rule='one_se' needs a standard error, hence two splits or more; cv gives one")
+        raise SelectionError(ONE_SPLIT)
     within = allowed & (table.divergence <= table.divergence[best] + table.error[best])
     return _lowest(table.density, table.divergence, within)
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from occamap._memory import Budget
 from occamap._optional import optional
 from occamap._workers import Workers, count_jobs
-from occamap.errors import InputError
+from occamap.errors import ClusterError, InputError, OccamapError
 from occamap.maps.progress import Progress
 from occamap.selection.evaluation import SplitScores, evaluate_split
 from occamap.selection.plan import Plan
 from occamap.selection.splits import Split
+
+LATENCY = 1.0  # seconds between questions whether to go on
 
 
 class _CancelledError(Exception):
@@ -24,17 +27,18 @@ class _CancelledError(Exception):
 def run_local(plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress: Progress) -> list[SplitScores]:
     """As many splits at a time as there are threads and memory for; the threads left over work within them."""
     threads = count_jobs(n_jobs)
-    at_once = max(1, min(threads, len(splits), _room(plan)))
+    at_once = max(1, min(threads, len(splits), _room(plan, splits)))
     total, begun = len(splits) * len(plan.cells()), time.monotonic()
-    done, lock, stop = 0, threading.Lock(), threading.Event()
+    finished, lock, stop = 0, threading.Lock(), threading.Event()
 
-    def tick() -> None:
-        nonlocal done
+    def tick(done: int) -> None:
+        nonlocal finished
         if stop.is_set():
             raise _CancelledError
-        with lock:
-            done += 1
-            progress.bar(done, total, "cells", begun)
+        if done:
+            with lock:
+                finished += done
+                progress.bar(finished, total, "candidates × splits", begun)
 
     def one(split: Split) -> SplitScores:
         return evaluate_split(plan, split, max(1, threads // at_once), tick)
@@ -47,12 +51,15 @@ def run_local(plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress:
             raise
 
 
-def _room(plan: Plan) -> int:
-    """How many splits the budget has room for at a time: each has its share of the parts, and a matrix of its own."""
+def _room(plan: Plan, splits: Sequence[Split]) -> int:
+    """How many splits the budget has room for at a time: parts of the costs, a matrix, costs within test samples."""
+    left = Budget(plan.max_memory).left()
+    if left == float("inf"):
+        return len(splits)
     n, m = plan.families[0].shape
     matrices = max(len(family.parts or ()) for family in plan.families) + 1
-    left = Budget(plan.max_memory).left()
-    return 2**31 if left == float("inf") else int(left // (8.0 * n * m * matrices))
+    within = max(max(split.source_test.size, split.target_test.size) ** 2 for split in splits)
+    return int(left // (8.0 * (n * m * matrices + within)))
 
 
 def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progress) -> list[SplitScores]:
@@ -60,13 +67,34 @@ def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progres
     distributed = optional("distributed", "client=")
     if not isinstance(client, distributed.Client):
         raise InputError(f"client must be a dask.distributed.Client; got {type(client).__name__}")
-    begun = time.monotonic()
+    if client.status != "running" or not client.scheduler_info()["workers"]:
+        raise InputError("client must be connected to a scheduler with at least one worker; this one is not")
+    begun, stop = time.monotonic(), distributed.Event(f"occamap-{uuid.uuid4()}", client=client)
     shared = client.scatter(plan, broadcast=True, hash=False)
-    futures = [client.submit(evaluate_split, shared, split, 1, pure=False) for split in splits]
+    futures = [client.submit(_on_worker, shared, split, stop.name, pure=False) for split in splits]
     try:
         for done, _ in enumerate(distributed.as_completed(futures), start=1):
             progress.bar(done, len(splits), "splits", begun)
         return [future.result() for future in futures]
-    except BaseException:
-        client.cancel(futures)
+    except OccamapError:
         raise
+    except Exception as error:
+        raise ClusterError(f"the cluster lost the evaluation, so call fit again; it says: {error}") from error
+    finally:
+        stop.set()  # what is still running sees it; what is not started never will be
+        client.cancel(futures)
+
+
+def _on_worker(plan: Plan, split: Split, stop: str) -> SplitScores:
+    """A split, on a thread of a Dask worker, until someone sets the event of this name."""
+    distributed = optional("distributed", "client=")
+    event, asked = distributed.Event(stop), time.monotonic()
+
+    def tick(_: int) -> None:
+        nonlocal asked
+        if time.monotonic() - asked > LATENCY:
+            if event.is_set():
+                raise _CancelledError
+            asked = time.monotonic()
+
+    return evaluate_split(plan, split, 1, tick)

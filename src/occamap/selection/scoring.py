@@ -28,7 +28,8 @@ Project = Callable[[Samples], Samples]
 
 def check_projection(projection: Any) -> None:
     """Raise unless it is None, a number of components, or a transformer."""
-    if projection is None or (hasattr(projection, "fit") and hasattr(projection, "transform")):
+    fits = hasattr(projection, "fit") and hasattr(projection, "transform") and not isinstance(projection, type)
+    if projection is None or fits:
         return
     whole = isinstance(projection, int | np.integer) and not isinstance(projection, bool | np.bool_)
     if not whole or projection < 1:
@@ -49,9 +50,16 @@ def learn_projection(projection: Any, sides: tuple[Samples, Samples], seed: int)
     if isinstance(projection, int | np.integer):
         if projection >= min(both.shape):
             return lambda samples: samples  # all of the components would only turn the axes
-        learned = PCA(int(projection), svd_solver="arpack", random_state=seed).fit(both)
+        learned = PCA(int(projection), svd_solver="arpack", random_state=seed)
     else:
-        learned = clone(projection).fit(both)
+        learned = clone(projection)
+    try:
+        learned.fit(both)
+    except Exception as error:  # a transformer may raise anything, ARPACK what it likes
+        raise InputError(
+            f"projection={projection!r} could not be learned on the {both.shape[0]} train samples of a split, "
+            f"{both.shape[1]} features; it says: {error}: take fewer components, or None for the features themselves"
+        ) from error
     return lambda samples: check_samples(learned.transform(_plain(samples)), "the projection of samples")
 
 
@@ -71,15 +79,19 @@ class Baselines:
 class Scorer:
     """Divergences to the held-out targets of one split."""
 
-    def __init__(self, projection: Any, train: Problem, test: Problem, seed: int, workers: Workers) -> None:
+    def __init__(
+        self, projection: Any, train: Problem, test: Problem, seed: int, max_memory: int | str | None, workers: Workers
+    ) -> None:
         self.train, self.test = train, test
         held = np.flatnonzero(train.b)
-        size = min(test.source.shape[0], max(1, held.size // 2))
+        size = min(int(np.count_nonzero(test.a)), max(1, held.size // 2))
         self._drawn = np.sort(np.random.default_rng(seed).choice(held, size, replace=False))
-        rest = np.setdiff1d(np.arange(train.target.shape[0]), self._drawn)
-        self.project = learn_projection(projection, (train.source, train.target.take(rest)), seed)
+        sides = train.source.take(np.flatnonzero(train.a)), train.target.take(np.setdiff1d(held, self._drawn))
+        self.project = learn_projection(projection, sides, seed)
         target = Measure(self.project(test.target), test.b)
-        self.divergence = DivergenceTo(target, Transport(EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER), workers)
+        source = Measure(self.project(test.source), test.a)
+        transport = Transport(EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER, max_memory)
+        self.divergence = DivergenceTo(target, transport, workers, like=source)
 
     def __call__(self, moved: Samples) -> Value:
         """Of the held-out source samples, moved."""

@@ -45,9 +45,15 @@ def check_splits(cv: Any, n: int, m: int, random_state: int | None) -> list[Spli
         return _both(*(list(part.split(np.empty(size))) for part, size in zip(parts, (n, m), strict=True)))
     if hasattr(cv, "split") and hasattr(cv, "get_n_splits"):
         try:
-            splits = _both(list(cv.split(np.empty(n))), list(cv.split(np.empty(m))))
-        except ValueError as error:
-            raise InputError(f"cv cannot split {n} samples of X and {m} of Y; it says: {error}") from error
+            source, target = list(cv.split(np.empty(n))), list(cv.split(np.empty(m)))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"cv cannot split {n} samples of X and {m} of Y; it says: {error} "
+                "(splits by group, such as donors, are given as a list)"
+            ) from error
+        if len(source) != len(target):
+            raise InputError(f"cv must split X and Y equally often; it gives {len(source)} and {len(target)} splits")
+        splits = _both(source, target)
     elif isinstance(cv, Iterable) and not isinstance(cv, str | bytes):
         splits = [_check_split(split, k) for k, split in enumerate(cv)]
     else:
@@ -69,6 +75,9 @@ def _check_split(raw: Any, k: int) -> Split:
         parts = [np.asarray(part) for part in raw]
     except (TypeError, ValueError) as error:
         raise InputError(f"{RULE}; split {k} is {raw!r}") from error
+    parts = [np.flatnonzero(part) if part.dtype == bool else part for part in parts]
+    if len(parts) == 2:
+        raise InputError(f"{RULE}; split {k} has two parts: X and Y are split apart, so four are needed")
     if len(parts) != 4 or any(part.ndim != 1 or part.dtype.kind not in "iu" for part in parts):
         raise InputError(f"{RULE}; split {k} is not four lists of row numbers")
     return Split(*(part.astype(np.int64) for part in parts))

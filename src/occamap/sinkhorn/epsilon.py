@@ -37,6 +37,8 @@ class EpsilonRule:
     def __post_init__(self) -> None:
         check_choice(self.scale, "epsilon_scale", SCALES)
         object.__setattr__(self, "value", check_number(self.value, "epsilon", 0, open_low=True))
+        if self.scale == "perplexity" and self.value < 1:
+            raise InputError(f"epsilon must be at least 1 for epsilon_scale='perplexity'; got {self.value:g}")
 
     def __str__(self) -> str:
         if self.scale == "absolute":

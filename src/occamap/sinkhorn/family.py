@@ -76,10 +76,11 @@ def cost_family(
     max_memory: int | str | None,
     workers: Workers,
     tick: Tick = None,
+    reserve: float = 0.0,
 ) -> CostFamily:
     """Compute what all γ share; or, for a penalty that is not linear in γ, the costs at each of `gammas`, if given.
 
-    Features that the cost freezes are left out.
+    Features that the cost freezes are left out. `reserve` are bytes to leave for what comes after.
     """
     frozen = cost._frozen(X.shape[1])
     X, Y = X.without(frozen), Y.without(frozen)
@@ -87,7 +88,7 @@ def cost_family(
     linear = cost._linear(Y.rows(0, 1)) is not None
     chosen = None if linear or gammas is None else tuple(gammas)
     matrices = 2 if linear else len(chosen or ())
-    room = Budget(max_memory).left() - working_bytes(m, workers.count) - pairs_bytes(Y)
+    room = Budget(max_memory).left() - working_bytes(m, workers.count) - pairs_bytes(Y) - reserve
     if matrices == 0 or (matrices + 1) * 8 * n * m > room:
         return CostFamily(cost, X, Y, None, None, max_memory)
     parts = tuple(np.empty((n, m)) for _ in range(matrices))

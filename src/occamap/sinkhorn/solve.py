@@ -129,7 +129,8 @@ class _Sweep:
         log_goal = self.log_b[held] if self.reach is None else self.log_b[held] - g[held] / self.reach
         top = max(float(log_goal.max()), float(log_column[held].max()))
         goal, reached = np.exp(log_goal - top), np.exp(log_column[held] - top)
-        return float(np.abs(reached - goal).sum() / goal.sum())
+        with np.errstate(divide="ignore", over="ignore"):
+            return float(np.abs(reached - goal).sum() / goal.sum())
 
     def _softmin(self, columns: NDArray[np.int64]) -> Floats:
         """−ε log Σ_i a_i exp((f_i − C_ij)/ε) for these columns."""
