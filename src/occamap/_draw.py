@@ -71,6 +71,10 @@ def frontier(
     scale = {"value": "symlog", "linthresh": least} if (density == 0).any() else {"value": "log"}
     ax.set_xscale(**scale)
     ax.set(xlabel="entries that move", ylabel="divergence to held-out targets")
-    ax.xaxis.set_major_formatter(optional("matplotlib.ticker", "plot").PercentFormatter(xmax=1))
+    ticker = optional("matplotlib.ticker", "plot")
+    if scale["value"] == "log":
+        ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(ticker.PercentFormatter(xmax=1))
+    ax.xaxis.set_minor_formatter(ticker.NullFormatter())
     ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the points
     return ax
