@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from benchmarks.results import Record, Row, Target, at_least
 from benchmarks.timing import Measured, agree, best
 from occamap._validate import check_samples
 from occamap._workers import Workers
+from occamap.errors import SelectionWarning
 from occamap.selection.continuation import Continuation
 from occamap.selection.splits import Split
 from occamap.sinkhorn import EpsilonRule, Solver, cost_family
@@ -22,6 +24,7 @@ from occamap.sinkhorn import EpsilonRule, Solver, cost_family
 PATH = np.geomspace(0.01, 100, 50)
 GAMMAS = np.geomspace(0.1, 10, 6)
 SPLITS = 10
+AGREE = 1e-2  # times ε: both stop at a marginal error of 1e-4, from different starts; at 1e-10 the tests ask for 1e-6
 
 
 def at_most(times: float, what: str) -> Target:
@@ -35,7 +38,7 @@ def path(problems: Problems, record: Record) -> None:
         name = f"{problems.cells_name}, ε = {share:g} × mean"
         cold, alone = best(lambda: oc.MongeMap(oc.L1(float(PATH[25])), epsilon=share).fit(X, Y))  # noqa: B023
         seconds, found = best(lambda: oc.gamma_path(X, Y, gammas=PATH, epsilon=share, density_samples=0))  # noqa: B023
-        agree("a fit alone", found.maps[25].g_, alone.g_, 1e-3, scale=alone.epsilon_)
+        agree("a fit alone", found.maps[25].g_, alone.g_, AGREE, scale=alone.epsilon_)
         iterations = sum(fitted.n_iter_ for fitted in found.maps)
         measured = Measured(cold, note=f"{iterations} iterations in all, {alone.n_iter_} in the fit")
         record.against(name, "path of 50 γ, no map evaluated", seconds, "one fit", measured, at_most(6, "one fit"))
@@ -50,6 +53,7 @@ def evaluation(problems: Problems, record: Record) -> None:
     """10 splits × 6 γ, ℓ1, ε = 0.1 × mean: the fits, then the whole evaluation, beside 60 separate ones."""
     X, Y = problems.cells
     splits = _splits(X, Y)
+    warnings.simplefilter("ignore", SelectionWarning)  # these cells are made for their size
     name, what = f"{problems.cells_name}, {SPLITS} splits × {GAMMAS.size} γ", "60 separate fits"
     apart = _seconds(lambda: [_fit(X, Y, split, gamma) for split in splits for gamma in GAMMAS])
     shared, _ = best(lambda: _shared_fits(X, Y, splits), repeats=3)
