@@ -19,7 +19,7 @@ from occamap.selection.continuation import Continuation
 from occamap.selection.plan import Plan
 from occamap.selection.scoring import Baselines, Scorer
 from occamap.selection.splits import Split
-from occamap.sinkhorn import CostBlocks, CostFamily, Solution, Status
+from occamap.sinkhorn import CostBlocks, CostFamily, Status
 from occamap.sinkhorn.solution import describe
 
 Tick = Callable[[int], None]
@@ -79,7 +79,7 @@ class _Evaluation:
         within = family.restricted(self.split.source_train, self.split.target_train)
         across = family.restricted(self.split.source_test, self.split.target_train)
         for solver in self.plan.solvers:
-            self.solver, behind = solver, Continuation()
+            behind = Continuation()
             for gamma in gammas:
                 begun = time.perf_counter()
                 costs = within.at(gamma, self.workers)
@@ -94,7 +94,10 @@ class _Evaluation:
                 seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
                 cost = family.cost._with_gamma(gamma)
                 side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
-                yield from self._readings(side, across.at(gamma, self.workers), solution, seconds)
+                outcome = str(solution.status), ""
+                if solution.status is not Status.CONVERGED:
+                    outcome = outcome[0], describe(solution.status, solution.error, solver.tol, solver.max_iter)
+                yield from self._readings(side, across.at(gamma, self.workers), outcome, seconds)
 
     def _failed(self, message: str) -> Iterator[Score]:
         """A γ at which the rule leads to no ε, in all readings."""
@@ -102,8 +105,10 @@ class _Evaluation:
             yield Score(np.nan, np.nan, np.nan, NO_EPSILON, message, 0.0, 0.0, 0.0)
             self.tick(1)
 
-    def _readings(self, side: Side, costs: CostBlocks, solution: Solution, fit_seconds: float) -> Iterator[Score]:
-        """The maps of one solution: each rule for ties, each relaxation."""
+    def _readings(
+        self, side: Side, costs: CostBlocks, outcome: tuple[str, str], fit_seconds: float
+    ) -> Iterator[Score]:
+        """The maps of one solve, which ended with this status and message: each rule for ties, each relaxation."""
         targets = float(self.test.a @ side.effective_targets(costs, self.workers))
         source = side.holding(self.test.source)
         for ties, relax in product(self.plan.ties, self.plan.relaxes):
@@ -116,11 +121,7 @@ class _Evaluation:
             mapped = time.perf_counter()
             found = self.scorer(_moved(source, moves))
             scored = time.perf_counter()
-            status, message = str(solution.status), ""
-            if solution.status is not Status.CONVERGED:
-                message = describe(solution.status, solution.error, self.solver.tol, self.solver.max_iter)
-            elif found.trouble:
-                status, message = SCORE_FAILED, found.trouble
+            status, message = (SCORE_FAILED, found.trouble) if found.trouble and not outcome[1] else outcome
             yield Score(
                 divergence=found.value,
                 density=moves[self.held].nnz / (self.held.size * source.shape[1]),

@@ -26,7 +26,7 @@ from occamap.selection.diagnostics import NOTHING
 from occamap.selection.plan import Cell, Plan, Search, check_search
 from occamap.selection.results import collect, diagnose, table
 from occamap.selection.rules import ONE_SPLIT, check_rule, choose, frontier
-from occamap.selection.run import run_dask, run_local
+from occamap.selection.run import check_client, run_dask, run_local
 from occamap.selection.scoring import check_projection
 from occamap.selection.splits import Split, check_splits
 from occamap.sinkhorn import CostFamily
@@ -147,6 +147,8 @@ class MongeMapCV(BaseEstimator):
         _check_masses(problem, splits)
         if self.rule == "one_se" and len(splits) < 2:
             raise InputError(ONE_SPLIT)
+        if client is not None:
+            check_client(client)
         self._forget()
         seed = int(np.random.SeedSequence(self.random_state).generate_state(3)[2])
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
@@ -162,9 +164,9 @@ class MongeMapCV(BaseEstimator):
             why = next((text for text in self.results_["message"] if text), "")
             self.best_index_ = choose(rows, self.rule, self.max_density, why)
             self.diagnostics_ = diagnose(self.results_, scores, self.best_index_, choose(rows, "best"))
-            if not self.diagnostics_.differs:
-                warnings.warn(NOTHING, SelectionWarning, stacklevel=2)
             self._refit(plan, workers)
+        if not self.diagnostics_.differs:
+            warnings.warn(NOTHING, SelectionWarning, stacklevel=2)
         return self
 
     def select(self, rule: str, max_density: float | None = None) -> MongeMap:
@@ -182,7 +184,7 @@ class MongeMapCV(BaseEstimator):
 
     def _forget(self) -> None:
         """Drop what an earlier fit has left: a fit that fails must not leave a mixture of two."""
-        for name in [name for name in vars(self) if name.endswith("_") or name.startswith("_")]:
+        for name in [name for name in vars(self) if name.endswith("_") or name in ("_cells", "_problem", "_shared")]:
             delattr(self, name)
 
     def _refit(self, plan: Plan, workers: Workers) -> None:

@@ -62,13 +62,17 @@ def _room(plan: Plan, splits: Sequence[Split]) -> int:
     return int(left // (8.0 * (n * m * matrices + within)))
 
 
-def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progress) -> list[SplitScores]:
-    """A task a split; the samples and costs travel to each worker once."""
-    distributed = optional("distributed", "client=")
-    if not isinstance(client, distributed.Client):
+def check_client(client: Any) -> None:
+    """Raise unless it is a Dask client with workers."""
+    if not isinstance(client, optional("distributed", "client=").Client):
         raise InputError(f"client must be a dask.distributed.Client; got {type(client).__name__}")
     if client.status != "running" or not client.scheduler_info()["workers"]:
         raise InputError("client must be connected to a scheduler with at least one worker; this one is not")
+
+
+def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progress) -> list[SplitScores]:
+    """A task a split; the samples and costs travel to each worker once."""
+    distributed = optional("distributed", "client=")
     begun, stop = time.monotonic(), distributed.Event(f"occamap-{uuid.uuid4()}", client=client)
     shared = client.scatter(plan, broadcast=True, hash=False)
     futures = [client.submit(_on_worker, shared, split, stop.name, pure=False) for split in splits]
