@@ -19,7 +19,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(DEMO_OK) ## install the package and run its demonstration
-	@$(BIN)/python -m occamap.demo
+	@$(BIN)/occamap demo
 
 test: lint types contract ## everything a change must pass: lint, types, contract, tests
 	@echo "pytest: tests and doctests, warnings as errors"

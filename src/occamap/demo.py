@@ -1,9 +1,7 @@
-"""The main job on simulated cells, end to end: `python -m occamap.demo`."""
+"""The main job on simulated cells, end to end: `occamap demo`."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 
 import numpy as np
@@ -14,29 +12,8 @@ from occamap.datasets import Perturbation, simulate_perturbation
 from occamap.maps import MongeMap
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Simulate, fit, move unseen cells, and say which genes were found."""
-    parser = argparse.ArgumentParser(
-        prog="python -m occamap.demo",
-        description="Learn a feature-sparse transport map from simulated control cells to treated ones, "
-        "move control cells that it has not seen, and compare the genes that move with those planted.",
-    )
-    parser.add_argument("--genes", type=int, default=5000, help="number of genes (default 5000)")
-    parser.add_argument("--cells", type=int, default=600, help="control cells, and as many treated (default 600)")
-    parser.add_argument("--gamma", type=float, default=1.0, help="strength of the ℓ1 penalty (default 1.0)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the simulation (default 0)")
-    options = parser.parse_args(arguments)
-    if options.cells < 12:
-        parser.error(f"argument --cells: must be at least 12, a few of each of three types; got {options.cells}")
-    try:
-        run(options.genes, options.cells, options.gamma, options.seed)
-    except ValueError as error:
-        print(f"occamap.demo: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 def run(genes: int, cells: int, gamma: float, seed: int) -> None:
+    """Simulate, fit, move unseen cells, and print which genes were found."""
     data = simulate_perturbation(cells + cells // 4, cells, genes, effect=1.5, random_state=seed)
     seen, unseen = data.control[:cells], data.control[cells:]
     stored = data.control.nnz / np.prod(data.control.shape)
@@ -69,7 +46,3 @@ def _print_genes(data: Perturbation, moves: sp.csr_array, types: np.ndarray) -> 
         shown = "  ".join(f"{data.genes[t]}{'*' if data.moved[kind, t] else ' '} {mean[t]:+.2f}" for t in top)
         print(f"  type {kind}: {shown}")
     print(f"\n{hits} of these {total} are planted.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

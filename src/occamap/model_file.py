@@ -11,7 +11,6 @@ import io
 import json
 import os
 import platform
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from occamap._files import replacing
 from occamap._version import __version__
 from occamap.errors import InputError, ModelFileError
 
@@ -46,19 +46,8 @@ def write(path: str | os.PathLike[str], meta: Meta, arrays: Arrays) -> None:
         "version": VERSION,
         "versions": {"occamap": __version__, "numpy": np.__version__, "python": platform.python_version()},
     }
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            _write(stream, {**header, **meta}, arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(target) as stream:
+        _write(stream, {**header, **meta}, arrays)
 
 
 def read(path: str | os.PathLike[str], build: Callable[[Meta, Arrays], T]) -> T:

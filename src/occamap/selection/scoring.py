@@ -16,7 +16,7 @@ from occamap._workers import Workers
 from occamap.costs import SqL2
 from occamap.errors import InputError
 from occamap.maps.problem import Floats, Problem
-from occamap.metrics import DivergenceTo, Measure, Transport, Value
+from occamap.metrics.transport import DivergenceTo, Measure, Transport, Value
 from occamap.sinkhorn import EpsilonRule
 
 EPSILON = 0.1

@@ -1,4 +1,4 @@
-"""Distances between measures. Each says exactly what it computes."""
+"""Distances between measures, on the solver of the maps."""
 
 from __future__ import annotations
 

@@ -1,0 +1,6 @@
+"""`python -m occamap`: the command line."""
+
+from occamap.cli import main
+
+if __name__ == "__main__":
+    main()

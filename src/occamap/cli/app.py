@@ -1,0 +1,65 @@
+"""`occamap`: the commands, and what all of them do about errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from occamap._version import __version__
+from occamap.cli import console
+from occamap.cli.demo import demo
+from occamap.cli.reproduce import reproduce
+from occamap.errors import InputError, OccamapError
+
+app = typer.Typer(
+    name="occamap",
+    help="Which features move, in which samples, and by how much: feature-sparse optimal transport maps.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(reproduce)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        console.out.print(f"occamap {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+) -> None:
+    """Options that come before the command."""
+
+
+def main() -> None:
+    """Run, and turn errors into one sentence and an exit code: 1 could not, 2 wrong usage, 130 interrupted."""
+    arguments = sys.argv[1:]
+    console.state.debug = "--debug" in arguments  # wherever it stands
+    try:
+        app([argument for argument in arguments if argument != "--debug"])
+    except KeyboardInterrupt:
+        console.fail("interrupted; files that were written are whole", 130)
+    except BrokenPipeError:  # whoever read the output has stopped
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (OccamapError, OSError, MemoryError) as error:
+        if console.state.debug:
+            raise
+        console.fail(_sentence(error), 2 if isinstance(error, InputError) else 1)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, MemoryError) and not str(error):
+        return "not enough memory for this"
+    return str(error)

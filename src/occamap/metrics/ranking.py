@@ -1,0 +1,129 @@
+"""Rank-biased overlap (Webber, Moffat and Zobel, 2010): how alike two rankings are, their tops first."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from occamap._validate import check_number, check_reals
+from occamap.errors import InputError
+
+Floats = NDArray[np.float64]
+TAIL = 1e-17  # weight of the depths that are left out of the sums
+
+
+class RBO(NamedTuple):
+    """Rank-biased overlap of two rankings of which only the first places are known.
+
+    `min` is what is certain, whatever follows; `min + residual` is the most it can become; `extrapolated` takes the
+    rankings to go on agreeing as much as they do at the last known depth.
+    """
+
+    min: float
+    residual: float
+    extrapolated: float
+
+
+def rbo(first: Sequence[object], second: Sequence[object], p: float = 0.9) -> RBO:
+    """(1 − p) Σ_d p^(d−1) A_d, with A_d = 2|S_d ∩ T_d| / (|S_d| + |T_d|) the agreement of the first d places.
+
+    A ranking lists items, the best first; items that tie stand together in a set, take the first of the places that
+    they share, and so enter at once. Both are read to the depth of the shorter one. With p = 0.9 the first ten places
+    carry 86 % of the weight.
+
+    >>> import occamap as oc
+    >>> overlap = oc.metrics.rbo(["a", "b", "c"], ["a", "c", "d"], p=0.5)
+    >>> round(overlap.extrapolated, 3), round(overlap.min, 3), round(overlap.residual, 3)
+    (0.792, 0.761, 0.072)
+    """
+    check_number(p, "p", 0, 1, open_low=True)
+    if p == 1:
+        raise InputError("p must be below 1, or every depth counts the same; got 1")
+    return _overlap(_places(first, "first"), _places(second, "second"), p)
+
+
+def rbo_scores(first: ArrayLike, second: ArrayLike, p: float = 0.9, depth: int | None = None) -> RBO:
+    """`rbo` of the rankings of features by two scores, the largest first; equal scores tie.
+
+    Most features of a sparse map score exactly 0: they tie, and enter all at once after the last that is positive.
+    `depth` cuts the ranking by `first`, such as at the first 50 markers (a tie across the cut stays out).
+
+    >>> import occamap as oc
+    >>> round(oc.metrics.rbo_scores([3.0, 2.0, 0.0, 0.0], [2.0, 3.0, 0.0, 0.0], p=0.5).extrapolated, 3)
+    0.5
+    """
+    scores = check_reals(first, "first"), check_reals(second, "second")
+    for name, values in zip(("first", "second"), scores, strict=True):
+        if values.ndim != 1 or not values.size or np.isnan(values).any():
+            raise InputError(f"{name} must be a score for each feature, without NaN; got shape {values.shape}")
+    if scores[0].size != scores[1].size:
+        raise InputError(f"second must be as long as first, {scores[0].size:,}; got {scores[1].size:,}")
+    ranking = _ranking(scores[0])
+    return rbo(ranking if depth is None else _cut(ranking, depth), _ranking(scores[1]), p)
+
+
+def _ranking(scores: Floats) -> list[object]:
+    """Sets of features with equal scores, the largest score first."""
+    order = np.argsort(-scores, kind="stable")
+    ends = np.flatnonzero(np.diff(scores[order])) + 1
+    return [set(group.tolist()) for group in np.split(order, ends)]
+
+
+def _cut(ranking: list[object], depth: int) -> list[object]:
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
+        raise InputError(f"depth must be an integer from 1 on; got {depth!r}")
+    sizes = np.cumsum([len(group) for group in ranking])  # type: ignore[arg-type]
+    kept = ranking[: int(np.searchsorted(sizes, depth, side="right"))]
+    if not kept:
+        raise InputError(f"depth must reach past the features that tie for the first place, {sizes[0]:,}; got {depth}")
+    return kept
+
+
+def _places(ranking: Iterable[object], name: str) -> dict[Hashable, int]:
+    """Each item with its place, from 1; those that tie share the first of theirs."""
+    if isinstance(ranking, str) or not isinstance(ranking, Sequence | np.ndarray):
+        raise InputError(f"{name} must be a list of items, the best first; got {type(ranking).__name__}")
+    places: dict[Hashable, int] = {}
+    for entry in ranking:
+        group = list(entry) if isinstance(entry, set | frozenset) else [entry]
+        place = len(places) + 1
+        for item in group:
+            if not isinstance(item, Hashable):
+                raise InputError(f"{name} must hold items or sets of tied items; got a {type(item).__name__}")
+            if item in places:
+                raise InputError(f"{name} must list each item once; {item!r} comes twice")
+            places[item] = place
+    if not places:
+        raise InputError(f"{name} must hold at least one item")
+    return places
+
+
+def _overlap(first: dict[Hashable, int], second: dict[Hashable, int], p: float) -> RBO:
+    depth = min(len(first), len(second))
+    common = np.array([max(place, second[item]) for item, place in first.items() if item in second], dtype=int)
+    both = _counts(common, depth)
+    sizes = [_counts(np.fromiter(places.values(), int), depth) for places in (first, second)]
+    agreement = 2 * both / (sizes[0] + sizes[1])
+    known = _sum(agreement, 1, p)
+
+    # What comes after: from the sizes at the last depth the sets grow by one item a place.
+    last = depth + max(1, int(np.ceil(np.log(TAIL) / np.log(p))))
+    beyond = np.arange(depth + 1, last + 1)
+    grown = [np.maximum(size[-1], beyond) for size in sizes]
+    fresh = (grown[0] - sizes[0][-1]) + (grown[1] - sizes[1][-1])
+    most = np.minimum(np.minimum(*grown), both[-1] + fresh)
+    low, high = (_sum(2 * x / (grown[0] + grown[1]), depth + 1, p) for x in (both[-1], most))
+    return RBO(known + low, high - low, known + float(agreement[-1]) * p**depth)
+
+
+def _counts(places: NDArray[np.int64], depth: int) -> Floats:
+    """How many of the places are at most 1, 2, …, depth."""
+    return np.cumsum(np.bincount(places[places <= depth], minlength=depth + 1)[1:]).astype(np.float64)
+
+
+def _sum(agreement: Floats, start: int, p: float) -> float:
+    depths = np.arange(start, start + agreement.size)
+    return float((1 - p) * np.sum(p ** (depths - 1.0) * agreement))
