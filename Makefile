@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types contract bench clean
+.PHONY: help demo test lint types contract bench figures clean
 
 PYTHON ?=
 VENV   := .venv
@@ -39,6 +39,9 @@ contract: $(TEST_OK) ## import-linter: imports point one way, numba stays in its
 
 bench: $(TEST_OK) ## time and memory, side by side with the peers
 	@$(BIN)/python -m benchmarks
+
+figures: $(TEST_OK) ## the figures of the paper in full, into docs/figures
+	@$(BIN)/occamap reproduce all --full --out docs/figures
 
 clean: ## remove the environment, caches and build products
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

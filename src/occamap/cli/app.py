@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, ParamSpec
 
 import typer
 
@@ -14,6 +16,29 @@ from occamap.cli.demo import demo
 from occamap.cli.reproduce import reproduce
 from occamap.errors import InputError, OccamapError
 
+P = ParamSpec("P")
+
+
+def _guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, with errors as one sentence and an exit code: 1 could not, 2 wrong usage, 130 interrupted."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except KeyboardInterrupt:
+            console.fail("interrupted; files that were written are whole", 130)
+        except BrokenPipeError:  # whoever read the output has stopped
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except (OccamapError, OSError, MemoryError) as error:
+            if console.state.debug:
+                raise
+            console.fail(str(error) or "not enough memory for this", 2 if isinstance(error, InputError) else 1)
+
+    return guarded
+
+
 app = typer.Typer(
     name="occamap",
     help="Which features move, in which samples, and by how much: feature-sparse optimal transport maps.",
@@ -22,8 +47,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(reproduce)
+app.command()(_guarded(demo))
+app.command()(_guarded(reproduce))
 
 
 def _show_version(asked: bool) -> None:
@@ -43,23 +68,7 @@ def _options(
 
 
 def main() -> None:
-    """Run, and turn errors into one sentence and an exit code: 1 could not, 2 wrong usage, 130 interrupted."""
+    """Run the command that the arguments name."""
     arguments = sys.argv[1:]
     console.state.debug = "--debug" in arguments  # wherever it stands
-    try:
-        app([argument for argument in arguments if argument != "--debug"])
-    except KeyboardInterrupt:
-        console.fail("interrupted; files that were written are whole", 130)
-    except BrokenPipeError:  # whoever read the output has stopped
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except (OccamapError, OSError, MemoryError) as error:
-        if console.state.debug:
-            raise
-        console.fail(_sentence(error), 2 if isinstance(error, InputError) else 1)
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, MemoryError) and not str(error):
-        return "not enough memory for this"
-    return str(error)
+    app([argument for argument in arguments if argument != "--debug"])

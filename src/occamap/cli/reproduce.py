@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from occamap.cli.console import out, progress
-from occamap.paper import FIGURES, Outcome
+from occamap.paper import FIGURES, Outcome, write_page
 from occamap.paper import reproduce as compute
 
 ALL = "all"
@@ -24,8 +24,8 @@ HELP = f"""Draw figures of the paper, and say of each claim what was measured an
 {LIST}
 
 Each becomes four files in DIR: the picture as PNG and SVG, the numbers behind it as CSV, and the verdicts with \
-settings, versions and seed as JSON. It takes seconds to a minute a figure, less than five minutes for all; \
-with --full less than half an hour for all (on two cores).
+settings, versions and seed as JSON. All pictures and verdicts in DIR are on one page, verdicts.md. It takes seconds \
+to a minute a figure, less than five minutes for all; with --full less than half an hour for all (on two cores).
 
 [bold]Examples[/bold]
   occamap reproduce maps
@@ -51,12 +51,14 @@ def reproduce(
         with progress(name) as tick:
             outcome = compute(name, out_directory, quick=not full, random_state=seed, tick=tick)
         outcomes.append(outcome)
+        page = write_page(out_directory)
         if not as_json:
             _print(outcome)
     if as_json:
         out.print_json(json.dumps([_record(outcome) for outcome in outcomes], ensure_ascii=False))
     elif len(outcomes) > 1:
         _print_summary(outcomes)
+        out.print(Text(f"All of them on one page: {page}"), soft_wrap=True)
 
 
 reproduce.__doc__ = HELP

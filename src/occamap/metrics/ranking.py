@@ -68,7 +68,7 @@ def rbo_scores(first: ArrayLike, second: ArrayLike, p: float = 0.9, depth: int |
 def _ranking(scores: Floats) -> list[object]:
     """Sets of features with equal scores, the largest score first."""
     order = np.argsort(-scores, kind="stable")
-    ends = np.flatnonzero(np.diff(scores[order])) + 1
+    ends = np.flatnonzero(scores[order][1:] != scores[order][:-1]) + 1
     return [set(group.tolist()) for group in np.split(order, ends)]
 
 

@@ -24,7 +24,7 @@ def push(x: Floats) -> tuple[Floats, Flags]:
 
 def compute(setting: Setting) -> pd.DataFrame:
     """A row for each d, seed, cost and γ."""
-    seeds, count = (5, 13) if setting.quick else (20, 25)
+    seeds, count = (5, 13) if setting.quick else (10, 19)
     dimensions = (4, 8, 32, 128, 512) if setting.quick else (4, 8, 16, 32, 64, 128, 256, 512, 1024)
     gammas = np.geomspace(1e-3, 1e3, count)
     parts = []

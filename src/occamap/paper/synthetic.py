@@ -26,8 +26,8 @@ def push(x: Floats) -> tuple[Floats, Flags]:
 
 def compute(setting: Setting) -> pd.DataFrame:
     """A row for each d, seed, cost and γ."""
-    seeds, count = (3, 13) if setting.quick else (10, 25)
-    dimensions = (LOW, MIDDLE, HIGH) if setting.quick else (LOW, 4, MIDDLE, 32, HIGH)
+    seeds, count = (3, 13) if setting.quick else (5, 19)
+    dimensions = (LOW, MIDDLE, HIGH) if setting.quick else (LOW, MIDDLE, 32, HIGH)
     gammas = np.geomspace(1e-3, 1e3, count)
     parts = []
     for d, seed in setting.steps([(d, seed) for d in dimensions for seed in range(seeds)]):
@@ -145,7 +145,7 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
 
 def draw(table: pd.DataFrame) -> Figure:
     dimensions = sorted(table["d"].unique())
-    size = 3.5 * len(dimensions), 7.2
+    size = 0.6 + 2.9 * len(dimensions), 6.6
     figure, [above, below] = panels(
         2, len(dimensions), size, sharex=True, sharey="row", gridspec_kw={"height_ratios": [3, 2]}
     )

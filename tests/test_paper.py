@@ -1,0 +1,291 @@
+"""The figures, in the quick setting: their claims, their numbers, their pictures and their files."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import warnings
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from occamap.errors import InputError, MissingPackageError
+from occamap.paper import FIGURES, Outcome, reproduce
+from occamap.paper.canvas import KOVERLAP, L1, NORM, SQL2, STVS
+from occamap.paper.reproduce import load
+
+# What is known not to hold, with the reason where it is in the figures.
+FAILS = {
+    "flows": {"where the origin is"},  # ∇h has kinks at the origin, and the Bregman step is taken in ∇h
+    "synthetic": {"d ≫ s: k-overlap"},  # the squared norm overshoots where the coupling is blurred
+    "scaling": {"k-overlap scales better", "better than nothing"},
+    "epsilon": {"large d, few samples", "held-out choice"},
+    "truth": {"own cost wins: k-overlap"},
+}
+UNSETTLED = {"singlecell": {"R² at low dose", "R² at high dose", "RBO"}}  # differences too small to pin down
+
+
+@functools.cache
+def outcome(name: str) -> Outcome:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return reproduce(name)
+
+
+def verdicts(name: str) -> dict[str, bool]:
+    return {verdict.about: verdict.holds for verdict in outcome(name).verdicts}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FIGURES)
+def test_each_claim_holds_or_is_known_not_to(name):
+    settled = {about: holds for about, holds in verdicts(name).items() if about not in UNSETTLED.get(name, ())}
+    assert settled == {about: about not in FAILS.get(name, ()) for about in settled}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_claims_are_whole_sentences_with_figures(name):
+    told = outcome(name).verdicts
+    assert len({verdict.about for verdict in told}) == len(told) > 0
+    for verdict in told:
+        assert verdict.claim[0].isupper() or verdict.claim[0] in "½ℓγεk"
+        assert verdict.claim.endswith(".")
+        assert any(character.isdigit() for character in verdict.measured)
+        assert "nan" not in verdict.measured
+
+
+# -- the numbers of the claims, taken from the tables --------------------------------------------------------
+
+
+def errors(d: int, cost: str, value: str = "nmse") -> np.ndarray:
+    """Means over seeds along γ, in Figure 5."""
+    table = outcome("synthetic").table
+    part = table[(table["d"] == d) & (table["cost"] == cost)]
+    return part.groupby("gamma")[value].mean().to_numpy()
+
+
+def test_at_d_2_no_gamma_improves_by_more_than_noise():
+    table = outcome("synthetic").table
+    seeds = table[(table["d"] == 2) & (table["cost"] == SQL2)]["nmse"]
+    for cost in (L1, STVS, KOVERLAP, NORM):
+        assert errors(2, cost).min() > seeds.mean() - 0.5 * seeds.std()
+
+
+@pytest.mark.parametrize("cost", [L1, STVS])
+def test_at_d_8_an_interior_gamma_is_best(cost):
+    curve = errors(8, cost)
+    assert 0 < curve.argmin() < curve.size - 1
+    assert curve.min() < 0.85 * errors(8, SQL2)[0]
+    assert curve[-1] > 1.3 * curve.min()
+
+
+@pytest.mark.parametrize("cost", [L1, STVS])
+def test_at_d_128_the_largest_gamma_is_best_and_ten_times_better(cost):
+    curve = errors(128, cost)
+    assert curve[-1] <= 1.001 * curve.min()
+    assert errors(128, SQL2)[0] > 10 * curve[-1]
+
+
+def test_at_d_128_stvs_is_at_or_below_l1_at_every_strength():
+    assert errors(128, STVS).min() <= 1.001 * errors(128, L1).min()
+    strong = errors(128, STVS)[6:], errors(128, L1)[6:]  # γ ≥ 1; a given γ is a weaker penalty for STVS below
+    assert (strong[0] <= 1.001 * strong[1]).all()
+
+
+@pytest.mark.parametrize("cost", [L1, STVS, KOVERLAP, NORM])
+def test_support_error_falls_with_gamma(cost):
+    for d in (8, 128):
+        curve = errors(d, cost, "support_error")
+        assert (np.diff(curve) <= 1e-3).all()
+        assert curve[-1] < 0.2 * curve[0]
+
+
+def test_k_overlap_never_moves_fewer_than_k():
+    table = outcome("synthetic").table
+    assert (table.loc[table["cost"] == KOVERLAP, "fewest_moved"] >= 2).all()
+
+
+def test_every_solve_converged():
+    for name in ("synthetic", "scaling"):
+        assert outcome(name).table["converged"].all()
+
+
+# -- verdicts can fail ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "about"),
+    [
+        ("maps", lambda t: t.assign(move_x=t["move_x"].where(t["cost"] != SQL2, 0.0)), "½ℓ2² is dense"),
+        ("maps", lambda t: t.assign(move_x=t["move_x"].where(t["cost"] != KOVERLAP, 0.0),
+                                    move_y=t["move_y"].where(t["cost"] != KOVERLAP, 0.0)), "k-overlap moves k"),
+        ("maps", lambda t: t.assign(move_x=t["move_x"] + 1.0), "sparser with γ"),
+        ("maps", lambda t: t.assign(move_x=t["move_x"] + 1.0), "ℓ1 and STVS censor"),
+        ("maps", lambda t: t.assign(move_x=t["move_x"] + 1.0, move_y=t["move_y"] + 1.0), "support varies"),
+        ("moved", lambda t: t.assign(divergence=1.0), "trade-off"),
+        ("moved", lambda t: t.assign(move_x=1.0), "comes to rest"),
+        ("moved", lambda t: t.assign(move_x=0.0, move_y=0.0), "k-overlap always moves"),
+        ("prox", lambda t: t.assign(tau=t["z"] ** 2), "not convex"),
+        ("prox", lambda t: t.assign(prox=t["prox"] + 0.01), "well defined"),
+        ("prox", lambda t: t.assign(prox=0.5 * t["z"]), "shrinks less"),
+        ("prox", lambda t: t.assign(prox=0.5 * t["z"]), "near identity"),
+        ("flows", lambda t: t.assign(x=t["x"] + 0.1 * (t["what"] == "Bregman, ½ℓ2²")), "same for ½ℓ2²"),
+        ("flows", lambda t: t.assign(x=0.0, y=0.0), "differ for ℓ1"),
+        ("synthetic", lambda t: t.assign(nmse=t["nmse"].where(t["gamma"] != 1.0, 1e-5)), "s ≈ d: nothing helps"),
+        ("synthetic", lambda t: t.assign(nmse=1.0 + 0 * t["nmse"]), "d > s: all improve"),
+        ("synthetic", lambda t: t.assign(nmse=1 / (1 + t["gamma"])), "d > s: finite γ"),
+        ("synthetic", lambda t: t.assign(nmse=1 + t["gamma"]), "d ≫ s: infinite γ"),
+        ("synthetic", lambda t: t.assign(nmse=1 + t["gamma"]), "d ≫ s: ten times better"),
+        ("synthetic", lambda t: t.assign(nmse=1 + t["gamma"]), "d ≫ s: k-overlap, not squared"),
+        ("synthetic", lambda t: t.assign(nmse=t["nmse"] * (1 + (t["cost"] == STVS))), "STVS and ℓ1"),
+        ("synthetic", lambda t: t.assign(support_error=t["gamma"]), "support error falls"),
+        ("synthetic", lambda t: t.assign(fewest_moved=1), "k-overlap moves k"),
+        ("scaling", lambda t: t.assign(nmse=1.0), "scales better"),
+        ("singlecell", lambda t: t.assign(divergence=1 + 10 * (t["cost"] == L1)), "sparsify at equal error"),
+        ("epsilon", lambda t: t.assign(nmse=1.0), "ε before γ at small d"),
+        ("epsilon", lambda t: t.assign(nmse=1.0), "sparse costs still win"),
+        ("epsilon", lambda t: t.assign(divergence=t["divergence"] * (1 + (t["cost"] == L1))), "cells"),
+        ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "own cost wins"),
+        ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "error falls with n"),
+        ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "ε matters"),
+        ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "better than nothing"),
+        ("truth", lambda t: t.assign(support_error=1.0), "right features"),
+    ],
+)
+def test_a_verdict_turns_when_its_numbers_do(name, spoil, about):
+    assert verdicts(name)[about]
+    judged = {verdict.about: verdict.holds for verdict in load(name).judge(spoil(outcome(name).table.copy()))}
+    assert not judged[about]
+
+
+@pytest.mark.parametrize(
+    ("name", "mend", "about"),
+    [
+        ("flows", lambda t: t.assign(x=0.0, y=0.0), "where the origin is"),
+        ("synthetic", lambda t: t.assign(nmse=1 / (1 + t["gamma"])), "d ≫ s: k-overlap"),
+        ("scaling", lambda t: t.assign(nmse=t["nmse"].where(t["cost"] != KOVERLAP, 1e-4)), "k-overlap scales better"),
+        ("scaling", lambda t: t.assign(nmse=t["nmse"].where(t["cost"] != L1, 1e-4)), "better than nothing"),
+        ("epsilon", lambda t: t.assign(nmse=t["nmse"].where(t["cost"] != L1, 1e-6)), "large d, few samples"),
+        ("epsilon", lambda t: t.assign(nmse=1.0), "held-out choice"),
+        ("truth", lambda t: t.assign(nmse=t["nmse"].where(t["fit"] != SQL2, 9.0)), "own cost wins: k-overlap"),
+    ],
+)
+def test_a_claim_that_fails_could_hold(name, mend, about):
+    assert not verdicts(name)[about]
+    judged = {verdict.about: verdict.holds for verdict in load(name).judge(mend(outcome(name).table.copy()))}
+    assert judged[about]
+
+
+def test_the_figure_of_cells_tells_gains_from_noise():
+    table = outcome("singlecell").table
+    sparse = table["cost"] == L1
+    for value, about in (("r2_pearson", "R² at low dose"), ("rbo", "RBO")):
+        better = table.assign(**{value: table[value] + 0.1 * sparse})
+        judged = {verdict.about: verdict.holds for verdict in load("singlecell").judge(better)}
+        assert judged[about]
+    worse = table.assign(r2_pearson=table["r2_pearson"] - 0.1 * sparse)
+    judged = {verdict.about: verdict.holds for verdict in load("singlecell").judge(worse)}
+    assert not judged["R² at low dose"]
+    assert judged["R² at high dose"]
+
+
+# -- pictures and files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_leaves_the_picture(name):
+    figure = outcome(name).figure
+    figure.canvas.draw()
+    edges = figure.bbox
+    renderer = figure.canvas.get_renderer()
+    shown = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_text")) if text.get_text().strip()]
+    assert len(shown) > 3
+    for text in shown:
+        if not text.get_visible() or (text.axes is not None and not text.axes.axison):
+            continue
+        box = text.get_window_extent(renderer)
+        if box.width * box.height == 0 or _is_off_axis_tick(text, renderer):
+            continue
+        inside = edges.x0 - 1 <= box.x0 and box.x1 <= edges.x1 + 1 and edges.y0 - 1 <= box.y0 and box.y1 <= edges.y1 + 1
+        assert inside, text.get_text()
+
+
+def _is_off_axis_tick(text, renderer) -> bool:
+    """Tick labels beyond the limits of their axis exist and are not drawn."""
+    ax = text.axes
+    if ax is None:
+        return False
+    ticks = [label for axis in (ax.xaxis, ax.yaxis) for label in axis.get_ticklabels(which="both")]
+    if text not in ticks:
+        return False
+    box, frame = text.get_window_extent(renderer), ax.get_window_extent(renderer)
+    x, y = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+    return not (frame.x0 - 60 <= x <= frame.x1 + 60 and frame.y0 - 60 <= y <= frame.y1 + 60)
+
+
+def test_files_are_whole_and_the_same_for_the_same_seed(tmp_path):
+    first, again, other = (
+        reproduce("maps", tmp_path / name, random_state=seed) for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert [path.name for path in first.files] == ["maps.png", "maps.svg", "maps.csv", "maps.json"]
+    for mine, theirs in zip(first.files[:3], again.files[:3], strict=True):
+        assert mine.read_bytes() == theirs.read_bytes()
+    assert first.files[2].read_bytes() != other.files[2].read_bytes()
+    assert first.files[0].read_bytes().startswith(b"\x89PNG")
+    assert ElementTree.parse(first.files[1]).getroot().tag.endswith("svg")
+    with first.files[2].open(newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == len(first.table)
+    record = json.loads(first.files[3].read_text())
+    assert record["random_state"] == 3
+    assert record["setting"] == "quick"
+    assert {"occamap", "numpy", "numba", "python"} <= set(record["versions"])
+    assert [verdict["holds"] for verdict in record["verdicts"]] == [verdict.holds for verdict in first.verdicts]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(path.name for path in first.files)
+
+
+def test_the_picture_does_not_depend_on_the_users_settings(tmp_path):
+    import matplotlib as mpl
+
+    plain = reproduce("prox", tmp_path / "plain")
+    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9}):
+        styled = reproduce("prox", tmp_path / "styled")
+        assert mpl.rcParams["font.size"] == 30
+    assert plain.files[1].read_bytes() == styled.files[1].read_bytes()
+
+
+def test_steps_are_counted_to_the_end():
+    seen = []
+    reproduce("prox", tick=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, seen[-1][1])
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_the_full_setting_computes_more():
+    assert len(reproduce("prox", quick=False).table) > len(outcome("prox").table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("figure 1",), "figure must be one of maps, moved"),
+        (("prox", "/dev/null/x"), "out must be a directory"),
+    ],
+)
+def test_bad_input_is_refused_before_the_work(arguments, told):
+    with pytest.raises(InputError, match=told):
+        reproduce(*arguments)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, True, None])
+def test_seeds_are_integers(seed):
+    with pytest.raises(InputError, match="random_state"):
+        reproduce("prox", random_state=seed)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(MissingPackageError, match="pip install pandas"):
+        reproduce("prox")
