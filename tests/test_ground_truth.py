@@ -24,7 +24,7 @@ COSTS = [
 def test_no_other_pairing_is_cheaper(cost):
     """T is h-optimal between any samples and their images: scipy's exact assignment cannot beat it."""
     truth = oc.datasets.ground_truth(cost, 120, 10, 6, pull=4.0, random_state=1)
-    C = cost.pairwise(truth.source, truth.moved)
+    C = cost.pairwise(truth.source, truth.image)
     rows, columns = linear_sum_assignment(C)
     assert np.trace(C) <= C[rows, columns].sum() * (1 + 1e-12)
 
@@ -38,23 +38,23 @@ def test_each_image_minimises_the_transform(cost):
     def objective(y: np.ndarray) -> np.ndarray:
         return cost.value(truth.source - y) + 0.5 * np.einsum("ij,jk,ik->i", y, truth.curvature, y)
 
-    reached = objective(truth.moved)
+    reached = objective(truth.image)
     for size in (1e-4, 1e-2, 1.0):
         for _ in range(20):
-            step = size * draw.normal(size=truth.moved.shape) * (draw.random(truth.moved.shape) < 0.5)
-            assert (objective(truth.moved + step) >= reached - 1e-11).all()
+            step = size * draw.normal(size=truth.image.shape) * (draw.random(truth.image.shape) < 0.5)
+            assert (objective(truth.image + step) >= reached - 1e-11).all()
 
 
 def test_frozen_features_stay():
     truth = oc.datasets.ground_truth(oc.L1(0.5, weights=[np.inf, 1.0, 1.0, 1.0]), 50, 50, 4)
-    assert (truth.moved[:, 0] == truth.source[:, 0]).all()
-    assert (truth.moved[:, 1] != truth.source[:, 1]).any()
+    assert (truth.image[:, 0] == truth.source[:, 0]).all()
+    assert (truth.image[:, 1] != truth.source[:, 1]).any()
 
 
 def test_the_quadratic_map_is_the_closed_form():
     truth = oc.datasets.ground_truth(oc.SqL2(), 20, 20, 5, pull=3.0)
     expected = truth.source @ np.linalg.inv(np.eye(5) + truth.curvature)
-    np.testing.assert_allclose(truth.moved, expected, atol=1e-11)
+    np.testing.assert_allclose(truth.image, expected, atol=1e-11)
 
 
 @pytest.mark.peers
@@ -71,7 +71,7 @@ def test_it_is_the_map_of_ott(ott):
         return -0.5 * jnp.dot(y, curvature @ y)
 
     moved = peer.transport_map(potential)(jnp.asarray(truth.source), tol=1e-10, maxiter=5000)
-    np.testing.assert_allclose(truth.moved, np.asarray(moved), atol=2e-6)
+    np.testing.assert_allclose(truth.image, np.asarray(moved), atol=2e-6)
 
 
 def test_seeds_and_costs_share_what_they_should():
@@ -80,9 +80,9 @@ def test_seeds_and_costs_share_what_they_should():
     assert (first.target == again.target).all()
     assert (first.source == other.source).all()
     assert (first.curvature == other.curvature).all()
-    assert (first.moved != other.moved).any()
+    assert (first.image != other.image).any()
     assert first.target.shape == (30, 4)
-    np.testing.assert_array_equal(first.transform(first.source), first.moved)
+    np.testing.assert_array_equal(first.transform(first.source), first.image)
 
 
 def test_a_fit_with_the_own_cost_comes_nearer_with_more_samples():
@@ -90,7 +90,7 @@ def test_a_fit_with_the_own_cost_comes_nearer_with_more_samples():
     for n in (50, 500):
         truth = oc.datasets.ground_truth(oc.L1(2.0), n + 200, n, 5, pull=5.0)
         fitted = oc.MongeMap(oc.L1(2.0), epsilon=0.03).fit(truth.source[200:], truth.target)
-        errors.append(oc.metrics.nmse(fitted.transform(truth.source[:200]), truth.moved[:200]))
+        errors.append(oc.metrics.nmse(truth.image[:200], fitted.transform(truth.source[:200])))
     assert errors[1] < 0.5 * errors[0]
 
 

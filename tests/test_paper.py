@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from occamap.errors import InputError, MissingPackageError
 from occamap.paper import FIGURES, Outcome, reproduce
@@ -98,7 +99,7 @@ def test_at_d_128_stvs_is_at_or_below_l1_at_every_strength():
 def test_support_error_falls_with_gamma(cost):
     for d in (8, 128):
         curve = errors(d, cost, "support_error")
-        assert (np.diff(curve) <= 1e-3).all()
+        assert (np.diff(curve) <= 5e-3).all()
         assert curve[-1] < 0.2 * curve[0]
 
 
@@ -121,7 +122,7 @@ def test_every_solve_converged():
         ("maps", lambda t: t.assign(move_x=t["move_x"].where(t["cost"] != SQL2, 0.0)), "½ℓ2² is dense"),
         ("maps", lambda t: t.assign(move_x=t["move_x"].where(t["cost"] != KOVERLAP, 0.0),
                                     move_y=t["move_y"].where(t["cost"] != KOVERLAP, 0.0)), "k-overlap moves k"),
-        ("maps", lambda t: t.assign(move_x=t["move_x"] + 1.0), "sparser with γ"),
+        ("maps", lambda t: t.assign(gamma=t["gamma"].where(t["cost"] == SQL2, 31 - t["gamma"])), "sparser with γ"),
         ("maps", lambda t: t.assign(move_x=t["move_x"] + 1.0), "ℓ1 and STVS censor"),
         ("maps", lambda t: t.assign(move_x=t["move_x"] + 1.0, move_y=t["move_y"] + 1.0), "support varies"),
         ("moved", lambda t: t.assign(divergence=1.0), "trade-off"),
@@ -197,9 +198,9 @@ def test_the_figure_of_cells_tells_gains_from_noise():
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_leaves_the_picture(name):
     figure = outcome(name).figure
-    figure.canvas.draw()
-    edges = figure.bbox
-    renderer = figure.canvas.get_renderer()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    edges, renderer = figure.bbox, canvas.get_renderer()
     shown = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_text")) if text.get_text().strip()]
     assert len(shown) > 3
     for text in shown:

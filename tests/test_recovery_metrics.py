@@ -24,9 +24,9 @@ matrices = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)
 def test_nmse_is_scikit_learns_mean_squared_error_dense_and_sparse(truth):
     predicted = truth[::-1] * 0.5
     expected = mean_squared_error(truth.ravel(), predicted.ravel())
-    assert nmse(predicted, truth) == pytest.approx(expected, rel=1e-12)
-    assert nmse(sp.csr_array(predicted), sp.csr_array(truth)) == pytest.approx(expected, rel=1e-12)
-    assert nmse(sp.csr_array(predicted), truth) == pytest.approx(expected, rel=1e-12)
+    assert nmse(truth, predicted) == pytest.approx(expected, rel=1e-12)
+    assert nmse(sp.csr_array(truth), sp.csr_array(predicted)) == pytest.approx(expected, rel=1e-12)
+    assert nmse(truth, sp.csr_array(predicted)) == pytest.approx(expected, rel=1e-12)
 
 
 @given(matrices, st.integers(0, 2**32 - 1))

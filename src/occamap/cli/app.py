@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -34,9 +35,15 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
         except (OccamapError, OSError, MemoryError) as error:
             if console.state.debug:
                 raise
-            console.fail(str(error) or "not enough memory for this", 2 if isinstance(error, InputError) else 1)
+            console.fail(_sentence(error), 2 if isinstance(error, InputError) else 1)
 
     return guarded
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return str(error) or "not enough memory for this"
 
 
 app = typer.Typer(
@@ -67,8 +74,10 @@ def _options(
     """Options that come before the command."""
 
 
-def main() -> None:
+def run(arguments: list[str]) -> None:
     """Run the command that the arguments name."""
-    arguments = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ε shows a question mark
     console.state.debug = "--debug" in arguments  # wherever it stands
     app([argument for argument in arguments if argument != "--debug"])

@@ -8,7 +8,7 @@ import typer
 
 
 def demo(
-    genes: Annotated[int, typer.Option(min=1, help="Number of genes.")] = 5000,
+    genes: Annotated[int, typer.Option(min=100, help="Number of genes.")] = 5000,
     cells: Annotated[int, typer.Option(min=12, help="Control cells, and as many treated.")] = 600,
     gamma: Annotated[float, typer.Option(min=0.0, help="Strength of the ℓ1 penalty.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 0,

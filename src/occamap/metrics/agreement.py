@@ -19,7 +19,7 @@ def pearson_r(truth: ArrayLike, predicted: ArrayLike) -> float:
     """
     first, second = _check_pair(truth, predicted)
     for name, values in (("truth", first), ("predicted", second)):
-        if np.ptp(values) == 0:
+        if values.min() == values.max():
             raise InputError(f"{name} must not be constant, or there is nothing to correlate; it is {values[0]:g}")
     return float(pearsonr(first / np.abs(first).max(), second / np.abs(second).max()).statistic)
 
@@ -44,7 +44,7 @@ def r2_score(truth: ArrayLike, predicted: ArrayLike) -> float:
     0.0
     """
     first, second = _check_pair(truth, predicted)
-    if np.ptp(first) == 0:
+    if first.min() == first.max():
         raise InputError(f"truth must not be constant, or there is no variance to explain; it is {first[0]:g}")
     scale = np.abs(np.concatenate([first, second])).max()
     first, second = first / scale, second / scale

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import hyp2f1
 
 from occamap._validate import check_number, check_reals
 from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
-TAIL = 1e-17  # weight of the depths that are left out of the sums
 
 
 class RBO(NamedTuple):
@@ -32,7 +32,7 @@ def rbo(first: Sequence[object], second: Sequence[object], p: float = 0.9) -> RB
 
     A ranking lists items, the best first; items that tie stand together in a set, take the first of the places that
     they share, and so enter at once. Both are read to the depth of the shorter one. With p = 0.9 the first ten places
-    carry 86 % of the weight.
+    carry 86 % of the weight. The result has `min`, which is certain, `residual`, which is open, and `extrapolated`.
 
     >>> import occamap as oc
     >>> overlap = oc.metrics.rbo(["a", "b", "c"], ["a", "c", "d"], p=0.5)
@@ -42,13 +42,14 @@ def rbo(first: Sequence[object], second: Sequence[object], p: float = 0.9) -> RB
     check_number(p, "p", 0, 1, open_low=True)
     if p == 1:
         raise InputError("p must be below 1, or every depth counts the same; got 1")
-    return _overlap(_places(first, "first"), _places(second, "second"), p)
+    return _overlap(_places(first, "first"), _places(second, "second"), float(p))
 
 
 def rbo_scores(first: ArrayLike, second: ArrayLike, p: float = 0.9, depth: int | None = None) -> RBO:
     """`rbo` of the rankings of features by two scores, the largest first; equal scores tie.
 
-    Most features of a sparse map score exactly 0: they tie, and enter all at once after the last that is positive.
+    Most features of a sparse map score exactly 0: they tie, and enter all at once after the last that is positive,
+    before those that are negative; pass absolute values to rank by size.
     `depth` cuts the ranking by `first`, such as at the first 50 markers (a tie across the cut stays out).
 
     >>> import occamap as oc
@@ -86,14 +87,18 @@ def _places(ranking: Iterable[object], name: str) -> dict[Hashable, int]:
     """Each item with its place, from 1; those that tie share the first of theirs."""
     if isinstance(ranking, str) or not isinstance(ranking, Sequence | np.ndarray):
         raise InputError(f"{name} must be a list of items, the best first; got {type(ranking).__name__}")
+    if isinstance(ranking, np.ndarray) and ranking.ndim != 1:
+        raise InputError(f"{name} must be a list of items, the best first; got an array of shape {ranking.shape}")
     places: dict[Hashable, int] = {}
     for entry in ranking:
         group = list(entry) if isinstance(entry, set | frozenset) else [entry]
         place = len(places) + 1
         for item in group:
-            if not isinstance(item, Hashable):
-                raise InputError(f"{name} must hold items or sets of tied items; got a {type(item).__name__}")
-            if item in places:
+            try:
+                known = item in places
+            except TypeError as error:
+                raise InputError(f"{name} must hold items or sets of tied items; got {item!r}") from error
+            if known:
                 raise InputError(f"{name} must list each item once; {item!r} comes twice")
             places[item] = place
     if not places:
@@ -109,14 +114,18 @@ def _overlap(first: dict[Hashable, int], second: dict[Hashable, int], p: float) 
     agreement = 2 * both / (sizes[0] + sizes[1])
     known = _sum(agreement, 1, p)
 
-    # What comes after: from the sizes at the last depth the sets grow by one item a place.
-    last = depth + max(1, int(np.ceil(np.log(TAIL) / np.log(p))))
-    beyond = np.arange(depth + 1, last + 1)
-    grown = [np.maximum(size[-1], beyond) for size in sizes]
-    fresh = (grown[0] - sizes[0][-1]) + (grown[1] - sizes[1][-1])
-    most = np.minimum(np.minimum(*grown), both[-1] + fresh)
-    low, high = (_sum(2 * x / (grown[0] + grown[1]), depth + 1, p) for x in (both[-1], most))
-    return RBO(known + low, high - low, known + float(agreement[-1]) * p**depth)
+    # What comes after: from the sizes at the last depth the sets grow by one item a place. From `end` on both have as
+    # many items as places, and may have all of them in common.
+    a, b, x = sizes[0][-1], sizes[1][-1], both[-1]
+    end = int(max(a, b, a + b - x, depth))
+    beyond = np.arange(depth + 1, end + 1)
+    grown = np.maximum(a, beyond), np.maximum(b, beyond)
+    most = np.minimum(np.minimum(*grown), x + (grown[0] - a) + (grown[1] - b))
+    low, high = (_sum(2 * common / (grown[0] + grown[1]), depth + 1, p) for common in (x, most))
+    low += (1 - p) * x * p**end / (end + 1) * float(hyp2f1(1, end + 1, end + 2, p))  # Σ_{d > end} x p^(d−1) / d
+    high += p**end
+    extrapolated = known + float(agreement[-1]) * p**depth
+    return RBO(min(1.0, known + low), max(0.0, high - low), min(1.0, extrapolated))
 
 
 def _counts(places: NDArray[np.int64], depth: int) -> Floats:

@@ -12,8 +12,8 @@ from occamap._validate import Samples, check_number, check_same_features, check_
 from occamap.errors import InputError
 
 
-def nmse(predicted: Any, truth: Any) -> float:
-    """(1/nd) Σ_i ‖predicted_i − truth_i‖²: the mean squared error of an entry, in squared units of the features.
+def nmse(truth: Any, predicted: Any) -> float:
+    """(1/nd) Σ_i ‖truth_i − predicted_i‖²: the mean squared error of an entry, in squared units of the features.
 
     The paper calls it the normalised error; it is divided by the number of samples and of features, nothing else.
 
@@ -21,24 +21,22 @@ def nmse(predicted: Any, truth: Any) -> float:
     >>> oc.metrics.nmse(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 0.0], [3.0, 4.0]]))
     1.0
     """
-    first, second = check_samples(predicted, "predicted"), check_samples(truth, "truth")
-    check_same_features(second, "truth", first.shape[1], first.names, "predicted")
+    first, second = check_samples(truth, "truth"), check_samples(predicted, "predicted")
+    check_same_features(second, "predicted", first.shape[1], first.names, "truth")
     if first.shape != second.shape:
-        raise InputError(
-            f"truth must have as many samples as predicted, {first.shape[0]:,}; got {second.shape[0]:,}"
-        )
+        raise InputError(f"predicted must have as many samples as truth, {first.shape[0]:,}; got {second.shape[0]:,}")
     if first.is_sparse and second.is_sparse:
-        difference = (first.csr() - second.csr()).data
+        difference = (first.csr().astype(np.float64) - second.csr().astype(np.float64)).data
     else:
         difference = _dense(first) - _dense(second)
-    return float(np.square(difference, dtype=np.float64).sum() / np.prod(first.shape))
+    return float(np.square(difference).sum() / np.prod(first.shape))
 
 
 def support_error(displacement: Any, support: ArrayLike) -> float:
     """The mean over samples of Σ_{t ∉ S_i} Δ_it² / Σ_t Δ_it²: the share of the move that is on wrong features.
 
     `support` is True where a feature is to move: one row for all samples, or a row a sample. It is 0 if and only if
-    nothing else moves, and at most 1. A sample that does not move has nothing wrong and counts as 0.
+    nothing else moves (by more than 1e-160 of the rest), and at most 1. A sample that does not move counts as 0.
 
     >>> import numpy as np, occamap as oc
     >>> oc.metrics.support_error(np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 0.0]]), [True, True, False])
@@ -83,4 +81,4 @@ def _filled(csr: sp.csr_array) -> NDArray[np.bool_]:
 
 
 def _dense(samples: Samples) -> NDArray[Any]:
-    return np.asarray(samples.csr().toarray() if samples.is_sparse else samples.data)
+    return np.asarray(samples.csr().toarray() if samples.is_sparse else samples.data, dtype=np.float64)

@@ -13,7 +13,7 @@ import occamap as oc
 
 Floats = NDArray[np.float64]
 
-DRUGS = ("Dac.", "Giv.", "Bel.", "Hes.", "Quis.")
+DRUGS = ("Dacinostat", "Givinostat", "Belinostat", "Hesperadin", "Quisinostat")
 SIZES = {  # control cells, and cells for each drug: the paper's table
     "A549": (3274, (558, 703, 669, 436, 475)),
     "K562": (3346, (388, 589, 656, 624, 339)),

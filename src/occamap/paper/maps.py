@@ -17,7 +17,7 @@ COLOURS = {0: GREY, 1: ORANGE, 2: BLUE}  # by the number of coordinates that mov
 
 def compute(setting: Setting) -> pd.DataFrame:
     """Fit each map on a sample and displace unseen points."""
-    plane = draw_plane(*((300, 80) if setting.quick else (1000, 120)), seed=setting.seed)
+    plane = draw_plane(setting.size["n"], setting.size["unseen"], setting.seed)
     moves = {}
     for name, gamma, cost in setting.steps(costs()):
         fitted = oc.MongeMap(cost, epsilon=EPSILON).fit(plane.source, plane.target)
@@ -53,15 +53,16 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
         Verdict(
             "support varies",
             "The support varies with x.",
-            "supports seen at large γ: " + ", ".join(f"{name} {len(found)}" for name, found in kinds.items()),
+            "at large γ, of the four supports (none, x, y, both) so many are seen: "
+            + ", ".join(f"{name} {len(found)}" for name, found in kinds.items()),
             all(len(found) > 1 for found in kinds.values()),
         ),
         Verdict(
             "ℓ1 and STVS censor",
-            "ℓ1 and STVS censor displacements as γ grows, to the extent that they become null.",
-            "points that stay, at small and large γ: "
+            "ℓ1 and STVS censor displacements as γ grows, to the extent that some become null.",
+            "points that stay where they are, at small and large γ: "
             + ", ".join(f"{name} {low:.0%} → {high:.0%}" for name, (low, high) in null.items()),
-            all(high > max(low, 0.1) for low, high in null.values()),
+            all(high > low + 0.1 for low, high in null.values()),
         ),
         Verdict(
             "k-overlap moves k",
@@ -105,4 +106,13 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-STUDY = Study("Displacements of unseen points under four costs", "Figure 1", compute, judge, draw)
+FIXED = {"epsilon": f"{EPSILON:g} × mean cost", "gammas": [SMALL, LARGE], "k": 1}
+STUDY = Study(
+    "Displacements of unseen points under four costs",
+    "Figure 1",
+    {"n": 300, "unseen": 80, **FIXED},
+    {"n": 1000, "unseen": 120, **FIXED},
+    compute,
+    judge,
+    draw,
+)

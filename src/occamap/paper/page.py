@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
 
 from occamap._files import replacing
-from occamap.paper.reproduce import FIGURES
+from occamap.paper.figures import FIGURES
+from occamap.paper.study import BEYOND
 
 NAME = "verdicts.md"
+WORDS = {True: "holds", False: "**fails**"}
+LARGEST = 1 << 20  # bytes of a record
 
 
-def write_page(directory: Path) -> Path:
+def write_page(directory: str | Path) -> Path:
     """Collect the records in `directory`, of this run or of earlier ones, into its verdicts.md."""
-    records = [record for name in FIGURES if (record := _read(directory / f"{name}.json", name))]
-    text = "\n".join(["# The paper, figure by figure", "", *(line for record in records for line in _section(record))])
+    directory = Path(directory)
+    sections = [section for name in FIGURES if (section := _read(directory / f"{name}.json", name))]
+    text = "\n".join(["# The paper, figure by figure", "", *(line for section in sections for line in section)])
     page = directory / NAME
     with replacing(page) as stream:
-        stream.write((text.rstrip() + "\n").encode())
+        stream.write((text.rstrip() + "\n").encode(errors="replace"))
     return page
 
 
-def _read(path: Path, figure: str) -> dict[str, Any] | None:
-    """The record, or None where there is none, or a file that is something else."""
+def _read(path: Path, figure: str) -> list[str] | None:
+    """The section of a record; None where there is none, or a file that is something else."""
+    if not path.is_file() or path.stat().st_size > LARGEST:
+        return None
     try:
-        record = json.loads(path.read_text())
-        return record if record["figure"] == figure and _section(record) else None
-    except (OSError, ValueError, TypeError, LookupError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return _section(record) if record["figure"] == figure else None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 
 
@@ -35,27 +42,30 @@ def _section(record: dict[str, Any]) -> list[str]:
     name, command = record["figure"], f"occamap reproduce {record['figure']}"
     if record["setting"] == "full":
         command += " --full"
-    if record["random_state"]:
-        command += f" --seed {record['random_state']}"
+    if record["seed"]:
+        command += f" --seed {int(record['seed'])}"
+    beyond = record["source"] == BEYOND
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
     rows = [
-        f"| {_cell(verdict['claim'])}{'' if verdict['stated'] else ' *(not in the paper)*'} "
-        f"| {_cell(verdict['measured'])} | {'holds' if verdict['holds'] else '**does not**'} |"
+        f"| {_cell(verdict['claim'])}{'' if verdict['in_paper'] or beyond else ' *(not in the paper)*'} "
+        f"| {_cell(verdict['measured'])} | {WORDS[verdict['holds']]} |"
         for verdict in record["verdicts"]
     ]
+    title = _cell(record["title"])
     return [
-        f"## {name}: {record['title']} ({record['source']})",
+        f"## {name}: {title} ({_cell(record['source'])})",
         "",
-        f"![{record['title']}]({name}.png)",
+        f"![{title}]({name}.png)",
         "",
-        "| claim | measured | |",
+        "| claim | measured | verdict |",
         "|---|---|---|",
         *rows,
         "",
-        f"`{command}`, {record['seconds']:.0f} s; {versions}.",
+        f"`{command}`, {float(record['seconds']):.0f} s; {_cell(versions)}.",
         "",
     ]
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """One line in which nothing is markup."""
+    return " ".join(html.escape(text, quote=False).split()).replace("|", "\\|")

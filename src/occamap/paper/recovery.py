@@ -58,7 +58,7 @@ def along_path(pair: Pair, name: str, cost: oc.Cost, gammas: Floats, epsilon: fl
             {
                 "cost": name if gamma > 0 else SQL2,
                 "gamma": gamma,
-                "nmse": oc.metrics.nmse(pair.source + move, pair.truth),
+                "nmse": oc.metrics.nmse(pair.truth, pair.source + move),
                 "support_error": oc.metrics.support_error(move, pair.support),
                 "density": oc.metrics.density(move),
                 "fewest_moved": int((move != 0).sum(axis=1).min()),
@@ -71,7 +71,7 @@ def along_path(pair: Pair, name: str, cost: oc.Cost, gammas: Floats, epsilon: fl
 def all_costs(pair: Pair, gammas: Floats, epsilon: float = 0.1) -> pd.DataFrame:
     """`along_path` of each penalty, ½ℓ2² and nothing moved once."""
     parts = [along_path(pair, name, cost, gammas, epsilon) for name, cost in penalties().items()]
-    rest = {"cost": NOTHING, "gamma": np.inf, "nmse": oc.metrics.nmse(pair.source, pair.truth)}
+    rest = {"cost": NOTHING, "gamma": np.inf, "nmse": oc.metrics.nmse(pair.truth, pair.source)}
     rest |= {"support_error": 0.0, "density": 0.0, "fewest_moved": 0, "converged": True}
     both = pd.concat([*parts, pd.DataFrame([rest])], ignore_index=True)
     return both[(both["cost"] != SQL2) | ~both.duplicated("cost")]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import platform
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,23 +21,16 @@ from occamap._files import replacing
 from occamap._optional import optional
 from occamap._version import __version__
 from occamap.errors import InputError
-from occamap.paper.study import Setting, Study, Verdict
+from occamap.paper.figures import FIGURES
+from occamap.paper.page import NAME as PAGE
+from occamap.paper.page import write_page
+from occamap.paper.study import BEYOND, Setting, Size, Study, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-FIGURES = {
-    "maps": "displacements in the plane under four costs (Figure 1)",
-    "moved": "a fresh sample, moved by each of those maps (Figure 2)",
-    "prox": "the STVS regulariser and its proximal operator (Figure 3)",
-    "flows": "Euclidean and Bregman descent of the transport cost (Figure 4)",
-    "synthetic": "recovery of a map that moves two features of d (Figure 5)",
-    "scaling": "the same, with a support that depends on x, as d grows (Figure 6)",
-    "singlecell": "the single-cell protocol, on simulated cells (Figure 7)",
-    "epsilon": "the same comparisons when ε is chosen, too (not in the paper)",
-    "truth": "errors against h-optimal maps that are known (not in the paper)",
-}
+SUFFIXES = ".png", ".svg", ".csv", ".json"
 STYLE = {
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -43,18 +39,26 @@ STYLE = {
     "svg.hashsalt": "occamap",  # the same numbers, the same bytes
 }
 
+_STYLING = threading.Lock()  # matplotlib's settings are global
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a figure: the numbers behind it, a verdict on each claim, the picture, and the files written."""
+    """What came of a figure.
+
+    `table` holds the numbers behind it, as a pandas data frame; `verdicts` one on each claim; `figure` is matplotlib's;
+    `size` says what was computed; `files` were written; `beyond` is True for figures that are not in the paper.
+    """
 
     name: str
     title: str
     table: pd.DataFrame = field(repr=False)
     verdicts: list[Verdict]
     figure: Figure = field(repr=False)
+    size: Size
     files: list[Path]
     seconds: float
+    beyond: bool
 
 
 def reproduce(
@@ -72,10 +76,11 @@ def reproduce(
     figure
         Its name.
     out
-        A directory, made if need be, for the picture (`<name>.png`, `<name>.svg`), the numbers (`<name>.csv`) and
-        the verdicts with settings, versions and seed (`<name>.json`). Nothing is written if None.
+        A directory, made if need be, for the picture (`<name>.png`, `<name>.svg`), the numbers (`<name>.csv`), the
+        verdicts with settings, versions and seed (`<name>.json`), and one page with all figures in the directory
+        (`verdicts.md`). Nothing is written if None.
     quick
-        Fewer seeds, sizes and grid points; False takes those of the paper.
+        Fewer seeds, sizes and grid points; False takes sizes like those of the paper.
     random_state
         Seed of all that is drawn.
     tick
@@ -87,12 +92,17 @@ def reproduce(
     >>> [(verdict.about, verdict.holds) for verdict in reproduce("prox").verdicts][0]
     ('not convex', True)
     """
-    study = load(figure)
+    if not isinstance(quick, bool | np.bool_):
+        raise InputError(f"quick must be True or False; got {quick!r}")
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
         raise InputError(f"random_state must be an integer from 0 on; got {random_state!r}")
-    directory = None if out is None else _directory(Path(out))
+    if tick is not None and not callable(tick):
+        raise InputError(f"tick must be a function of two numbers; got {tick!r}")
+    study = load(figure)
+    directory = None if out is None else _directory(out, figure)
     begun = time.perf_counter()
-    table = study.compute(Setting(bool(quick), int(random_state), tick or _silent))
+    size = study.quick if quick else study.full
+    table = study.compute(Setting(size, int(random_state), tick or _silent))
     verdicts = study.judge(table)
     with _plain_style():
         picture = study.draw(table)
@@ -102,18 +112,19 @@ def reproduce(
         "title": study.title,
         "source": study.source,
         "setting": "quick" if quick else "full",
-        "random_state": int(random_state),
+        "size": dict(size),
+        "seed": int(random_state),
         "seconds": round(seconds, 2),
         "versions": _versions(),
         "verdicts": [asdict(verdict) for verdict in verdicts],
     }
     files = [] if directory is None else _write(directory, figure, picture, table, record)
-    return Outcome(figure, study.title, table, verdicts, picture, files, seconds)
+    return Outcome(figure, study.title, table, verdicts, picture, size, files, seconds, study.source == BEYOND)
 
 
 def load(figure: str) -> Study:
     """The figure of that name; what it needs is there, or the error says what to install."""
-    if figure not in FIGURES:
+    if not isinstance(figure, str) or figure not in FIGURES:
         raise InputError(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
     for package in ("pandas", "matplotlib"):
         optional(package, "reproduce")
@@ -121,41 +132,50 @@ def load(figure: str) -> Study:
     return study
 
 
-def _directory(out: Path) -> Path:
+def _directory(out: str | Path, figure: str) -> Path:
     """The directory, there and writable, before anything is computed."""
+    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
+        raise InputError(f"out must name a directory; got {out!r}")
+    directory = Path(out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with replacing(out / ".occamap"):
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
             pass
-        (out / ".occamap").unlink()
-    except OSError as error:
-        raise InputError(f"out must be a directory that can be written to; {str(out)!r}: {error.strerror}") from error
-    return out
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"out must be a directory that can be written to; {str(out)!r}: {why}") from error
+    for name in (*(f"{figure}{suffix}" for suffix in SUFFIXES), PAGE):
+        if (directory / name).is_dir():
+            raise InputError(f"out must have room for a file {name!r}, which is a directory in {str(out)!r}")
+    return directory
 
 
 def _write(directory: Path, name: str, picture: Figure, table: pd.DataFrame, record: dict[str, Any]) -> list[Path]:
-    files = [directory / f"{name}.{suffix}" for suffix in ("png", "svg", "csv", "json")]
-    for path in files[:2]:
-        with _plain_style(), replacing(path) as stream:
-            plain = {"Date": None} if path.suffix == ".svg" else None
-            picture.savefig(stream, format=path.suffix[1:], dpi=150, metadata=plain)
-    with replacing(files[2]) as stream:
-        stream.write(table.to_csv(index=False, float_format="%.9g").encode())
-    with replacing(files[3]) as stream:
-        stream.write((json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-    return files
+    """Picture, numbers and record, all of them or none, and the page."""
+    files = [directory / f"{name}{suffix}" for suffix in SUFFIXES]
+    try:
+        with ExitStack() as all_or_none, _plain_style():
+            png, svg, numbers, verdicts = (all_or_none.enter_context(replacing(path)) for path in files)
+            picture.savefig(png, format="png", dpi=150)
+            picture.savefig(svg, format="svg", metadata={"Date": None})
+            numbers.write(table.to_csv(index=False).encode())
+            verdicts.write((json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+        return [*files, write_page(directory)]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(directory)) from error
 
 
 def _versions() -> dict[str, str]:
-    packages = {name: importlib.import_module(name).__version__ for name in ("numpy", "scipy", "numba", "matplotlib")}
+    names = "numpy", "scipy", "numba", "sklearn", "pandas", "matplotlib"
+    packages = {name: str(importlib.import_module(name).__version__) for name in names}
     return {"occamap": __version__, **packages, "python": platform.python_version()}
 
 
 @contextmanager
 def _plain_style() -> Iterator[None]:
-    """matplotlib's own defaults, whatever a user has set, with the few that all pictures share."""
+    """matplotlib's own defaults, whatever a user has set, with the few that all pictures share; a thread at a time."""
     matplotlib = optional("matplotlib", "reproduce")
-    with matplotlib.rc_context():
+    with _STYLING, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         yield
