@@ -74,6 +74,14 @@ def test_it_is_the_map_of_ott(ott):
     np.testing.assert_allclose(truth.image, np.asarray(moved), atol=2e-6)
 
 
+@pytest.mark.parametrize("pull", [1e-6, 100.0])
+def test_the_fixed_point_is_met_at_any_pull(pull):
+    truth = oc.datasets.ground_truth(oc.L1(1.0), 20, 5, 5, pull=pull)
+    w = truth.image @ truth.curvature  # w = M(x − prox(w)) = M T(x)
+    np.testing.assert_allclose(truth.source - oc.L1(1.0).prox(w), truth.image, atol=1e-9)
+    assert (truth.support == (truth.image != truth.source)).all()
+
+
 def test_seeds_and_costs_share_what_they_should():
     first, again = (oc.datasets.ground_truth(oc.L1(1.0), 20, 30, 4, random_state=7) for _ in range(2))
     other = oc.datasets.ground_truth(oc.STVS(1.0), 20, 30, 4, random_state=7)
@@ -101,6 +109,7 @@ def test_a_fit_with_the_own_cost_comes_nearer_with_more_samples():
         ({"n_source": 0}, "n_source"),
         ({"n_features": 2.5}, "n_features"),
         ({"pull": 0}, "pull"),
+        ({"pull": 1e4}, "pull"),
         ({"pull": np.nan}, "pull"),
         ({"random_state": -1}, "random_state"),
         ({"cost": oc.L1(1.0, weights=[1.0, 1.0])}, "weights"),

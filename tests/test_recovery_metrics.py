@@ -50,6 +50,12 @@ def test_support_error_is_zero_on_the_support_and_one_off_it():
     assert support_error(np.zeros((3, 4)), on) == 0
 
 
+def test_float32_is_taken_in_float64():
+    large = np.full((1, 2), 3e38, dtype=np.float32)
+    assert np.isfinite(nmse(large, -large))
+    assert np.isfinite(nmse(sp.csr_array(large), sp.csr_array(-large)))
+
+
 def test_density_counts_what_is_above_the_threshold():
     moves = np.array([[0.0, 1e-9, 1e-7, -2.0]])
     assert density(moves) == 0.5
@@ -86,6 +92,8 @@ def test_the_two_things_called_r2_are_scipys_and_scikit_learns():
         (lambda: rbo(["a", "a"], ["a"]), "comes twice"),
         (lambda: rbo([], ["a"]), "at least one item"),
         (lambda: rbo(["a"], [["a"]]), "items or sets"),
+        (lambda: rbo(np.array(5), ["a"]), "list of items"),
+        (lambda: rbo([(1, [2])], ["a"]), "items or sets"),
         (lambda: rbo(["a"], ["a"], p=1), "below 1"),
         (lambda: rbo(["a"], ["a"], p=0), "p must"),
         (lambda: rbo_scores([1.0, 2.0], [1.0]), "as long as first"),
@@ -167,6 +175,22 @@ def test_rbo_of_the_same_of_disjoint_and_of_uneven_rankings():
     assert rbo(list("abc"), list("def")).extrapolated == 0
     assert rbo(list("ab"), list("abxyz")) == rbo(list("ab"), list("ab"))
     assert rbo(np.array(["a", "b"]), ["a", "b"]).extrapolated == pytest.approx(1)
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.5, 0.999, 0.9999999, 1 - 1e-12])
+def test_every_p_is_fast_and_exact(p):
+    """Two places swapped: A_1 = 0, and 1 from the second on."""
+    found = rbo([1, 2], [2, 1], p)
+    assert found.extrapolated == pytest.approx(p, rel=1e-12)
+    assert found.min + found.residual == pytest.approx(p, rel=1e-9)
+    # min = (1 − p) (p + 2 Σ_{d > 2} p^(d−1) / d), with Σ p^d / d = −log(1 − p)
+    tail = sum(p ** (d - 1) / d for d in range(3, 60)) if p < 0.6 else (-np.log1p(-p) - p - p * p / 2) / p
+    assert found.min == pytest.approx((1 - p) * (p + 2 * tail), rel=1e-6, abs=1e-15)
+    assert type(rbo([1], [1], np.float32(0.5)).extrapolated) is float
+
+
+def test_long_rankings_end_at_one():
+    assert rbo_scores(np.arange(20_000.0), np.arange(20_000.0)).extrapolated <= 1
 
 
 def test_scores_rank_the_largest_first_and_ties_enter_together():

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
 import occamap as oc
@@ -143,16 +144,24 @@ def draw(table: pd.DataFrame) -> Figure:
         for ax, name in zip(axes, TRUTHS, strict=True):
             ax.set(xscale="log", yscale="log")
             for fit, cost, style in ((OWN, name, "-"), (RELAXED, name, "--"), (SQL2, SQL2, "-")):
-                line(ax, sizes, [best[name, d, fit, n] for n in sizes], cost, f"{fit}, best ε", style)
+                line(ax, sizes, [best[name, d, fit, n] for n in sizes], cost, style=style)
             customary = [fixed[name, d, OWN, n] for n in sizes]
-            ax.plot(sizes, customary, ":", color=COLOURS[name], label=f"{OWN}, ε = {FIXED:g} × mean cost")
-            ax.axhline(rest[name, d], color=GREY, linestyle="-.", linewidth=1, label=NOTHING)
+            ax.plot(sizes, customary, ":", color=COLOURS[name])
+            ax.axhline(rest[name, d], color=GREY, linestyle="-.", linewidth=1)
             ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
             ax.yaxis.set_minor_locator(NullLocator())
             ax.set_title(f"truth for {name}, γ = 2{', k = 2' if name == KOVERLAP else ''}, d = {d}")
-            ax.legend(fontsize=7)
         axes[0].set_ylabel("NMSE of unseen samples, Σ‖error‖² / nd")
+    look = {"color": GREY, "linewidth": 1.3}
+    handles = [
+        Line2D([], [], marker="o", label=f"{OWN}, best ε", **look),
+        Line2D([], [], marker="o", markerfacecolor="white", linestyle="--", label=f"{RELAXED}, best ε", **look),
+        Line2D([], [], linestyle=":", label=f"{OWN}, ε = {FIXED:g} × mean cost", **look),
+        Line2D([], [], color=COLOURS[SQL2], marker="s", markersize=4, label=f"{SQL2}, best ε"),
+        Line2D([], [], linestyle="-.", label=NOTHING, **look),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
     for ax in rows[-1]:
         ax.set(xlabel="n", xticks=sizes)
         ax.set_xticklabels([str(n) for n in sizes])
