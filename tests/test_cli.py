@@ -134,8 +134,9 @@ def test_a_termination_leaves_no_half_written_file(tmp_path):
     )
     time.sleep(4)
     process.terminate()
-    assert process.wait(timeout=60) == 143
-    assert b"Traceback" not in process.stderr.read()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert b"Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
 
 
