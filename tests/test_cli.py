@@ -70,6 +70,7 @@ def test_several_figures_end_with_a_summary(tmp_path):
     assert page.count("| holds |") == 7
     assert page.count("*(not in the paper)*") == 1
     assert "`occamap reproduce flows`" in page
+    assert "with n = 60, step = 0.25" in page
 
 
 @pytest.mark.parametrize(

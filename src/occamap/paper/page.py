@@ -51,7 +51,7 @@ def _section(record: dict[str, Any]) -> list[str]:
         f"| {_cell(verdict['measured'])} | {WORDS[verdict['holds']]} |"
         for verdict in record["verdicts"]
     ]
-    title = _cell(record["title"])
+    title, size = _cell(record["title"]), ", ".join(f"{name} = {value}" for name, value in record["size"].items())
     return [
         f"## {name}: {title} ({_cell(record['source'])})",
         "",
@@ -61,7 +61,7 @@ def _section(record: dict[str, Any]) -> list[str]:
         "|---|---|---|",
         *rows,
         "",
-        f"`{command}`, {float(record['seconds']):.0f} s; {_cell(versions)}.",
+        f"`{command}`, {float(record['seconds']):.0f} s, with {_cell(size)}; {_cell(versions)}.",
         "",
     ]
 
