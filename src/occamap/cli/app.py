@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, ParamSpec
@@ -79,5 +80,7 @@ def run(arguments: list[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ε shows a question mark
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, console.stop)
     console.state.debug = "--debug" in arguments  # wherever it stands
     app([argument for argument in arguments if argument != "--debug"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import NoReturn
 
 from rich.console import Console
@@ -16,9 +18,10 @@ WIDE = 100  # columns, where there is no terminal to ask
 
 @dataclass
 class State:
-    """What the options before the command say."""
+    """What the options say of all commands, and whether the user has asked to stop."""
 
     debug: bool = False
+    stopping: int = 0  # the number of the signal
 
 
 def _console(stderr: bool) -> Console:
@@ -36,10 +39,28 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def stop(number: int, frame: FrameType | None) -> None:
+    """Unwind, so that no half-written file stays: now, or, where a compiler swallows that, at the next step."""
+    state.stopping = number
+    _leave()
+
+
+def _leave() -> None:
+    if state.stopping == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + state.stopping)
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr while it lasts, if that is a terminal: call with the steps done and all steps."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(bar, completed=done, total=total)
+
+        def tick(done: int, total: int) -> None:
+            if state.stopping:
+                _leave()
+            bars.update(bar, completed=done, total=total)
+
+        yield tick

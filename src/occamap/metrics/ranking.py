@@ -116,7 +116,7 @@ def _overlap(first: dict[Hashable, int], second: dict[Hashable, int], p: float) 
 
     # What comes after: from the sizes at the last depth the sets grow by one item a place. From `end` on both have as
     # many items as places, and may have all of them in common.
-    a, b, x = sizes[0][-1], sizes[1][-1], both[-1]
+    a, b, x = float(sizes[0][-1]), float(sizes[1][-1]), float(both[-1])
     end = int(max(a, b, a + b - x, depth))
     beyond = np.arange(depth + 1, end + 1)
     grown = np.maximum(a, beyond), np.maximum(b, beyond)
