@@ -35,7 +35,7 @@ def test_version():
 
 def test_help_loads_neither_numba_nor_matplotlib():
     heavy = "('numba', 'matplotlib', 'pandas', 'sklearn')"
-    code = f"import sys, occamap.cli; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, occamap.cli.app; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 

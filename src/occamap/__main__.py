@@ -1,6 +1,6 @@
 """`python -m occamap`: the command line."""
 
-from occamap.cli import main
+from occamap.cli.main import main
 
 if __name__ == "__main__":
     main()

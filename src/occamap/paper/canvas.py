@@ -22,10 +22,10 @@ def panels(rows: int, columns: int, size: tuple[float, float], **same: Any) -> t
     return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False, **same)]
 
 
-def band(ax: Axes, x: Any, rows: Any, cost: str, label: str | None = None, style: str = "-") -> None:
+def band(ax: Axes, x: Any, rows: Any, cost: str) -> None:
     """The mean over seeds (rows) as a line, all of them as a band."""
     ax.fill_between(x, rows.min(axis=0), rows.max(axis=0), color=COLOURS[cost], alpha=0.15, linewidth=0)
-    line(ax, x, rows.mean(axis=0), cost, label, style)
+    line(ax, x, rows.mean(axis=0), cost)
 
 
 def line(ax: Axes, x: Any, y: Any, cost: str, label: str | None = None, style: str = "-") -> None:

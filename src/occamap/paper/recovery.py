@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import occamap as oc
 from occamap.paper.canvas import KOVERLAP, L1, NORM, SQL2, STVS
+from occamap.paper.study import Setting
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -75,6 +76,16 @@ def all_costs(pair: Pair, gammas: Floats, epsilon: float = 0.1) -> pd.DataFrame:
     rest |= {"support_error": 0.0, "density": 0.0, "fewest_moved": 0, "converged": True}
     both = pd.concat([*parts, pd.DataFrame([rest])], ignore_index=True)
     return both[(both["cost"] != SQL2) | ~both.duplicated("cost")]
+
+
+def over_seeds(setting: Setting, push: Push, n: int) -> pd.DataFrame:
+    """`all_costs` of n samples for each d and seed of the setting."""
+    size, parts = setting.size, []
+    gammas = np.geomspace(*size["gammas"])
+    for d, seed in setting.steps([(d, seed) for d in size["d"] for seed in range(size["seeds"])]):
+        pair = draw_pair(push, n, d, [setting.seed, d, seed])
+        parts.append(all_costs(pair, gammas).assign(d=d, seed=seed))
+    return pd.concat(parts, ignore_index=True)
 
 
 def by_seed(table: pd.DataFrame, cost: str, value: str) -> pd.DataFrame:

@@ -20,7 +20,7 @@ import numpy as np
 from occamap._files import replacing
 from occamap._optional import optional
 from occamap._version import __version__
-from occamap.errors import InputError
+from occamap.errors import InputError, MissingPackageError
 from occamap.paper.figures import FIGURES
 from occamap.paper.page import NAME as PAGE
 from occamap.paper.page import write_page
@@ -126,10 +126,19 @@ def load(figure: str) -> Study:
     """The figure of that name; what it needs is there, or the error says what to install."""
     if not isinstance(figure, str) or figure not in FIGURES:
         raise InputError(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
-    for package in ("pandas", "matplotlib"):
-        optional(package, "reproduce")
+    missing = [name for name in ("pandas", "matplotlib") if not _is_there(name)]
+    if missing:
+        raise MissingPackageError(f"reproduce needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     study: Study = importlib.import_module(f"occamap.paper.{figure}").STUDY
     return study
+
+
+def _is_there(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True
 
 
 def _directory(out: str | Path, figure: str) -> Path:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from occamap.paper.canvas import GREY, KOVERLAP, L1, NORM, SQL2, STVS, band, panels
-from occamap.paper.recovery import MOVED, NOTHING, Flags, Floats, all_costs, draw_pair
+from occamap.paper.recovery import MOVED, NOTHING, Flags, Floats, over_seeds
 from occamap.paper.study import Setting, Study, Verdict
 
 N = 100
@@ -24,12 +24,7 @@ def push(x: Floats) -> tuple[Floats, Flags]:
 
 def compute(setting: Setting) -> pd.DataFrame:
     """A row for each d, seed, cost and γ."""
-    size, parts = setting.size, []
-    gammas = np.geomspace(*size["gammas"])
-    for d, seed in setting.steps([(d, seed) for d in size["d"] for seed in range(size["seeds"])]):
-        pair = draw_pair(push, N, d, [setting.seed, d, seed])
-        parts.append(all_costs(pair, gammas).assign(d=d, seed=seed))
-    return pd.concat(parts, ignore_index=True)
+    return over_seeds(setting, push, N)
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,16 @@
+"""The entry point: quiet about interrupts from the first import on."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    try:
+        from occamap.cli.app import run
+
+        run(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)
+
