@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from occamap._version import __version__
 
 if TYPE_CHECKING:
-    from occamap import datasets, errors, metrics
+    from occamap import datasets, errors, metrics, pl, tl
     from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
     from occamap.flows import Flow, bregman_centroid, flow
     from occamap.maps import MongeMap, load
@@ -34,6 +34,8 @@ _HOMES = {
     "datasets": "",
     "errors": "",
     "metrics": "",
+    "pl": "",
+    "tl": "",
 }
 
 __all__ = [
@@ -54,6 +56,8 @@ __all__ = [
     "gamma_path",
     "load",
     "metrics",
+    "pl",
+    "tl",
 ]
 
 

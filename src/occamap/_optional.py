@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from occamap.errors import MissingPackageError
@@ -15,3 +16,13 @@ def optional(module: str, what: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise MissingPackageError(f"{what} needs {package}, which is not installed: pip install {package}") from error
+
+
+def require(packages: tuple[str, ...], what: str, extra: str) -> None:
+    """Raise unless all packages of this extra are there."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise MissingPackageError(
+            f"{what} needs {' and '.join(missing)}, which {verb} not installed: pip install 'occamap[{extra}]'"
+        )

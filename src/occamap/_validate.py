@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._containers import is_frame, rewrap, unwrap
 from occamap.errors import FeatureMismatchError, InputError
 
 LARGEST = 1e140  # its square, summed over all features, is still finite
@@ -98,7 +99,7 @@ class Samples:
     def borrowed(self) -> dict[str, NDArray[Any]]:
         """The arrays, by attribute, that the caller of the gate could still write to."""
         raw, mine = self.template, {"data": self.data, "indices": self.indices, "indptr": self.indptr}
-        theirs = [raw] if _is_frame(raw) else [raw, *(getattr(raw, name, None) for name in mine)]
+        theirs = [raw] if is_frame(raw) else [raw, *(getattr(raw, name, None) for name in mine)]
         held = {name: array for name, array in mine.items() if array is not None and _is_writable(array)}
         return {
             name: array
@@ -136,14 +137,8 @@ class Samples:
 
 
 def check_samples(raw: Any, name: str) -> Samples:
-    """Dense arrays, SciPy sparse matrices and data frames → Samples."""
-    names = None
-    values = raw
-    if hasattr(raw, "obs") and hasattr(raw, "X"):
-        raise InputError(f"{name} must be a matrix; got {type(raw).__name__}: pass its .X or a layer")
-    if _is_frame(raw):
-        names = np.asarray(raw.columns, dtype=object)
-        values = _frame_values(raw, name)
+    """Dense arrays, SciPy sparse matrices, data frames and AnnData → Samples."""
+    values, names = unwrap(raw, name)
     if sp.issparse(values):
         return replace(_check_sparse(values, name, raw), names=names)
     if isinstance(values, np.ma.MaskedArray):
@@ -170,28 +165,6 @@ def _is_writable(array: Any) -> bool:
             return True
         array = array.base
     return False
-
-
-def _is_frame(raw: Any) -> bool:
-    """Whether raw is a pandas data frame, or close enough to one; pandas is not imported."""
-    return all(hasattr(raw, part) for part in ("columns", "index", "to_numpy"))
-
-
-def _is_sparse_frame(frame: Any) -> bool:
-    """Whether all columns are sparse, with 0 for what they do not store."""
-    return hasattr(frame, "sparse") and all(getattr(dtype, "fill_value", None) == 0 for dtype in frame.dtypes)
-
-
-def _frame_values(frame: Any, name: str) -> Any:
-    if _is_sparse_frame(frame):
-        return frame.sparse.to_coo().tocsr()
-    values: NDArray[Any] = frame.to_numpy()
-    if values.dtype != object:
-        return values
-    for column, dtype in zip(frame.columns, frame.dtypes, strict=True):  # mixed types, or types that may be missing
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise InputError(f"{name} must have numeric columns only; column {column!r} is {dtype}")
-    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _check_sparse(matrix: Any, name: str, raw: Any) -> Samples:
@@ -281,20 +254,7 @@ def check_same_features(samples: Samples, name: str, n_features: int, names: NDA
 
 def restore(values: NDArray[Any] | sp.csr_array, like: Samples) -> Any:
     """`values` (n, d) in the container, and the float type, that `like` came in."""
-    raw = like.template
-    if _is_frame(raw) and like.is_sparse:
-        return type(raw).sparse.from_spmatrix(sp.csr_array(values), index=raw.index, columns=raw.columns)
-    if _is_frame(raw):
-        dense = values.toarray() if sp.issparse(values) else values
-        return type(raw)(dense.astype(like.dtype, copy=False), index=raw.index, columns=raw.columns)
-    if sp.issparse(raw):
-        wanted: Any = raw.format  # type: ignore[attr-defined]
-        matrix = sp.csr_array(values).astype(like.dtype, copy=False)
-        matrix.eliminate_zeros()
-        wrapped = matrix if isinstance(raw, sp.sparray) else sp.csr_matrix(matrix)
-        return wrapped.asformat(wanted)
-    dense = values.toarray() if sp.issparse(values) else values
-    return dense.astype(like.dtype, copy=False)
+    return rewrap(values, like.template, like.dtype, like.is_sparse)
 
 
 def check_weights(raw: Any, n: int, name: str) -> NDArray[np.float64]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
+
+from occamap.datasets.table import names, table
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,8 +54,22 @@ class Perturbation:
     @property
     def moved(self) -> NDArray[np.bool_]:
         """Types × genes: whether the gene moves in the cells of that type."""
-        moved: NDArray[np.bool_] = self.response != 0
-        return moved
+        return np.asarray(self.response != 0)
+
+    def to_anndata(self) -> Any:
+        """All cells in one AnnData, the controls first.
+
+        `obs` has "condition" ("control" or "treated") and "cell_type" ("type 0", …), both categories, and
+        `varm["response"]` is a data frame of genes × cell types.
+
+        >>> simulate_perturbation(30, 20, 100, n_moved=5).to_anndata().obs["condition"].value_counts().tolist()
+        [30, 20]
+        """
+        treated = np.repeat([0, 1], [self.control.shape[0], self.treated.shape[0]])
+        types = np.concatenate([self.control_types, self.treated_types])
+        kinds = [f"type {kind}" for kind in range(self.response.shape[0])]
+        labels = {"condition": (treated, ["control", "treated"]), "cell_type": (types, kinds)}
+        return table([self.control, self.treated], labels, self.response.T, kinds)
 
 
 def simulate_perturbation(
@@ -130,15 +147,12 @@ def simulate_perturbation(
     treated_types = rng.permutation(np.arange(n_treated) % n_types)
     library = rng.lognormal(sigma=LIBRARY_SPREAD, size=n_control + n_treated)
     share = n_treated / (n_control + n_treated)
-    library *= _depth(density, library, rates, treated_rates, share)
+    library *= _depth(density, library, [(1 - share, rates), (share, treated_rates)])
 
     control = _draw_counts(library[:n_control], rates, control_types, rng)
     treated = _draw_counts(library[n_control:], treated_rates, treated_types, rng)
-    totals = np.concatenate([control.sum(axis=1), treated.sum(axis=1)])
-    target = float(np.median(totals[totals > 0])) if totals.any() else 1.0
-    genes = np.array([f"G{g:05d}" for g in range(1, n_genes + 1)])
-    control, treated = _log_normalise(control, target), _log_normalise(treated, target)
-    return Perturbation(control, treated, genes, control_types, treated_types, response)
+    control, treated = _log_normalise(control, treated)
+    return Perturbation(control, treated, names("G", n_genes), control_types, treated_types, response)
 
 
 def _check_integer(name: str, value: object, least: int, note: str = "") -> None:
@@ -178,8 +192,8 @@ def _draw_response(rates: Floats, n_core: int, n_own: int, effect: float, rng: n
     return response
 
 
-def _depth(density: float, library: Floats, control: Floats, treated: Floats, share: float) -> float:
-    """The factor on the libraries at which the expected density is the one asked for."""
+def _depth(density: float, library: Floats, groups: list[tuple[float, Floats]]) -> float:
+    """The factor on the libraries at which the expected density is the one asked for; (share, rates) of each group."""
     nodes = np.quantile(library, (np.arange(8) + 0.5) / 8)
 
     def stored(rates: Floats, log_depth: float) -> float:
@@ -187,11 +201,10 @@ def _depth(density: float, library: Floats, control: Floats, treated: Floats, sh
         return float(np.mean([-np.expm1(-SHAPE * np.log1p(scaled * n)).mean() for n in nodes]))
 
     def excess(log_depth: float) -> float:
-        found = (1 - share) * stored(control, log_depth) + share * stored(treated, log_depth)
-        return found - density
+        return sum(share * stored(rates, log_depth) for share, rates in groups) - density
 
     # An entry is stored at most as often as its mean count, so the root is above the lower end.
-    mean_count = nodes.mean() * ((1 - share) * control.mean() + share * treated.mean())
+    mean_count = nodes.mean() * sum(share * rates.mean() for share, rates in groups)
     low = float(np.log(density / mean_count)) - 0.1
     return float(np.exp(optimize.brentq(excess, low, low + 50.0, xtol=1e-4)))
 
@@ -221,12 +234,16 @@ def _draw_counts(library: Floats, rates: Floats, types: Ints, rng: np.random.Gen
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(stored))])
     indptr = indptr.astype(np.int32 if indptr[-1] < 2**31 else np.int64)
     data = np.concatenate(counts).astype(np.float64)
-    shape = library.size, n_genes
-    return sparse.csr_array((data, np.concatenate(indices), indptr), shape=shape)
+    return sparse.csr_array((data, np.concatenate(indices), indptr), shape=(library.size, n_genes))
 
 
-def _log_normalise(counts: sparse.csr_array, target: float) -> sparse.csr_array:
-    """``normalize_total`` and ``log1p`` of scanpy; a cell without counts stays empty."""
-    factor = target / np.maximum(counts.sum(axis=1), 1.0)
-    data = np.log1p(counts.data * np.repeat(factor, np.diff(counts.indptr))).astype(np.float32)
-    return sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape)
+def _log_normalise(*groups: sparse.csr_array) -> list[sparse.csr_array]:
+    """``normalize_total`` and ``log1p`` of scanpy, over the cells of all groups; a cell without counts stays empty."""
+    totals = np.concatenate([counts.sum(axis=1) for counts in groups])
+    target = float(np.median(totals[totals > 0])) if totals.any() else 1.0
+    scaled = []
+    for counts in groups:
+        factor = target / np.maximum(counts.sum(axis=1), 1.0)
+        data = np.log1p(counts.data * np.repeat(factor, np.diff(counts.indptr))).astype(np.float32)
+        scaled.append(sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape))
+    return scaled

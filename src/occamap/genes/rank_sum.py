@@ -1,0 +1,58 @@
+"""Wilcoxon's rank-sum test of every gene, on sparse cells as they are: zeros tie, and are never sorted."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.stats import false_discovery_control, norm
+
+Floats = NDArray[np.float64]
+
+
+class RankSum(NamedTuple):
+    """Of each gene: z-score (positive where the first group is higher), two-sided p, and p adjusted for all genes."""
+
+    score: Floats
+    p: Floats
+    p_adjusted: Floats
+
+
+def rank_sum(first: sp.csr_array, second: sp.csr_array) -> RankSum:
+    """The test of the rows of `first` against those of `second`, by normal approximation, corrected for ties.
+
+    These are the numbers of `scanpy.tl.rank_genes_groups(method="wilcoxon", tie_correct=True)`; p-values are adjusted
+    by Benjamini and Hochberg. A gene that is the same in all cells has score 0.
+
+    >>> high, low = sp.csr_array([[2.0], [3.0], [4.0]]), sp.csr_array([[0.0], [0.0], [1.0]])
+    >>> [round(float(value[0]), 4) for value in rank_sum(high, low)]
+    [1.9926, 0.0463, 0.0463]
+    """
+    n, total = first.shape[0], first.shape[0] + second.shape[0]
+    cells: Any = sp.vstack([first, second], format="csc")
+    cells.eliminate_zeros()
+    d = cells.shape[1]
+    gene = np.repeat(np.arange(d), np.diff(cells.indptr))
+    order = np.lexsort((cells.data, gene))
+    value, gene, mine = cells.data[order], gene[order], cells.indices[order] < n
+
+    stored = np.diff(cells.indptr)
+    zeros, below = total - stored, np.bincount(gene[value < 0], minlength=d)
+    place = np.arange(gene.size) - cells.indptr[gene] + np.where(value > 0, zeros[gene], 0) + 1.0
+    starts = np.ones(gene.size, dtype=bool)
+    starts[1:] = (gene[1:] != gene[:-1]) | (value[1:] != value[:-1])
+    tie = np.cumsum(starts) - 1  # which set of equal values an entry belongs to
+    sizes = np.bincount(tie).astype(np.float64)
+    rank = (np.bincount(tie, place) / sizes)[tie] if gene.size else place
+
+    zeros_mine = n - np.bincount(gene[mine], minlength=d)
+    ranks = np.bincount(gene[mine], rank[mine], d) + zeros_mine * (below + (zeros + 1) / 2)
+    tied = np.bincount(gene[starts], sizes**3 - sizes, d) + zeros.astype(np.float64) ** 3 - zeros
+    variance = n * (total - n) / 12 * (total + 1 - tied / max(1, total * (total - 1)))
+    centred = ranks - n * (total + 1) / 2
+    varies = variance > 1e-9 * total
+    score = np.divide(centred, np.sqrt(np.maximum(variance, 0)), out=np.zeros(d), where=varies)
+    p = 2 * norm.sf(np.abs(score))
+    return RankSum(score, p, false_discovery_control(p))

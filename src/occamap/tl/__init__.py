@@ -1,0 +1,11 @@
+"""The front end for AnnData, in the conventions of scverse: what is computed is written beside the cells."""
+
+from occamap._optional import require
+
+require(("anndata", "pandas"), "occamap.tl", "cells")
+
+from occamap.tl.gene_table import gene_table  # noqa: E402
+from occamap.tl.monge_map import monge_map  # noqa: E402
+from occamap.tl.transform import transform  # noqa: E402
+
+__all__ = ["gene_table", "monge_map", "transform"]

@@ -1,0 +1,154 @@
+"""The gate for AnnData: which cells, which genes, which numbers. Messages list what there is."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._containers import check_unique, is_anndata
+from occamap._validate import check_choice
+from occamap.errors import InputError
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+
+COUNTS = ("refuse", "normalize", "keep")
+TOTAL = 1e4  # what counts are scaled to, on request: the same for any file, so that maps fit
+LINES = f"sc.pp.normalize_total(adata, target_sum={TOTAL:.0e}); sc.pp.log1p(adata)".replace("e+0", "e")
+FEWEST = 2
+
+
+def check_adata(adata: Any) -> None:
+    """Raise unless it is an AnnData whose genes have names of their own."""
+    if not is_anndata(adata):
+        raise InputError(f"adata must be an AnnData; got {type(adata).__name__}")
+    check_unique(np.asarray(adata.var_names), "gene names (adata.var_names)")
+
+
+def labels(adata: Any, column: str, name: str = "groupby") -> NDArray[Any]:
+    """The entries of a column of obs as text; None for cells that have none."""
+    if column not in adata.obs.columns:
+        there = [str(known) for known in adata.obs.columns]
+        raise InputError(f"{name} must be a column of adata.obs{_near(str(column), there)}; got {column!r}")
+    entries = adata.obs[column]
+    return np.where(entries.isna(), None, entries.astype(str)).astype(object)
+
+
+def rows_of(adata: Any, groupby: str, group: Any, name: str) -> Rows:
+    """The cells of a group."""
+    found = labels(adata, groupby)
+    rows = np.flatnonzero(found == str(group))
+    if not rows.size:
+        there = sorted({entry for entry in found if entry is not None})
+        raise InputError(f"{name} must be a group in adata.obs[{groupby!r}]{_near(str(group), there)}; got {group!r}")
+    return rows
+
+
+def pair_of(adata: Any, groupby: str, control: Any, target: Any) -> tuple[Rows, Rows]:
+    """The cells of the control and of the target group."""
+    if str(control) == str(target):
+        raise InputError(f"target must be another group than control; both are {control!r}")
+    pair = rows_of(adata, groupby, control, "control"), rows_of(adata, groupby, target, "target")
+    for rows, name, group in zip(pair, ("control", "target"), (control, target), strict=True):
+        check_enough(rows.size, f"{name}, {group!r},")
+    return pair
+
+
+def check_enough(count: int, what: str, fewest: int = FEWEST) -> None:
+    """Raise where there are too few cells."""
+    if count < fewest:
+        raise InputError(f"{what} must have at least {fewest} cells; it has {count}")
+
+
+def genes_of(adata: Any, use_genes: Any) -> Mask:
+    """The genes to use: all, those marked in a column of var, a list of names, or a mask."""
+    d = adata.n_vars
+    if use_genes is None:
+        return np.ones(d, dtype=bool)
+    if isinstance(use_genes, str):
+        if use_genes not in adata.var.columns:
+            there = [str(known) for known in adata.var.columns]
+            raise InputError(f"use_genes must be a column of adata.var{_near(use_genes, there)}; got {use_genes!r}")
+        given = np.asarray(adata.var[use_genes])
+    else:
+        given = np.asarray(use_genes)
+    if given.dtype == bool and given.shape == (d,):
+        mask: Mask = given
+    elif given.dtype.kind in "UOT" and given.ndim == 1 and not isinstance(use_genes, str):
+        mask = np.isin(np.asarray(adata.var_names).astype(str), given.astype(str))
+        absent = sorted(set(given.astype(str)) - set(np.asarray(adata.var_names).astype(str)))
+        if absent:
+            raise InputError(f"use_genes must name genes of adata; {len(absent)} are not: {some(absent)}")
+    else:
+        raise InputError(
+            f"use_genes must be a column of adata.var with True and False, a list of gene names, or a mask of {d:,}; "
+            f"got {given.dtype} of shape {given.shape}"
+        )
+    if not mask.any():
+        raise InputError("use_genes must leave at least one gene; it leaves none")
+    return mask
+
+
+def numbers(adata: Any, rows: Rows, layer: str | None, counts: str, genes: Mask | None = None) -> Any:
+    """Cells × genes as numbers to learn from: dense or CSR, normalised if they are counts and that is asked for."""
+    check_choice(counts, "counts", COUNTS)
+    if layer is not None and layer not in adata.layers:
+        raise InputError(f"layer must be a layer of adata{_near(str(layer), list(adata.layers))}; got {layer!r}")
+    whole = adata.X if layer is None else adata.layers[layer]
+    if whole is None:
+        raise InputError(f"adata.X is None: name a layer{_near('', list(adata.layers))}")
+    matrix = whole[rows]  # of a backed file, this reads these rows alone
+    matrix = sp.csr_matrix(matrix) if sp.issparse(matrix) else np.asarray(matrix)
+    if counts != "keep" and are_counts(matrix):
+        if counts == "refuse":
+            where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
+            raise InputError(
+                f"{where} holds raw counts; distances need them normalised and logged: {LINES} (or let it be done "
+                "here, with counts='normalize')"
+            )
+        matrix = _log_normalise(matrix)
+    return matrix if genes is None or genes.all() else matrix[:, genes]
+
+
+def are_counts(matrix: Any) -> bool:
+    """Whether all entries are whole and not negative, and some are larger than 1."""
+    values = matrix.data if sp.issparse(matrix) else matrix
+    if values.dtype.kind not in "fiu" or not values.size:
+        return False
+    head = values.ravel()[:4096]  # most matrices show at once that they are none
+    if not _whole(head) or not _whole(values):
+        return False
+    return bool(values.max() > 1)
+
+
+def _whole(values: NDArray[Any]) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool(np.all((values >= 0) & (values == np.floor(values))))
+
+
+def _log_normalise(counts: Any) -> Any:
+    """log1p of counts scaled to a total of 1e4 a cell; a cell without counts stays empty."""
+    totals = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+    factors = TOTAL / np.where(totals > 0, totals, 1.0)
+    if sp.issparse(counts):
+        data = np.log1p(counts.data * np.repeat(factors, np.diff(counts.indptr))).astype(np.float32)
+        return sp.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
+    return np.log1p(counts * factors[:, None]).astype(np.float32)
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """The first few, quoted."""
+    return ", ".join(map(repr, names[:most])) + (", …" if len(names) > most else "")
+
+
+def _near(asked: str, there: list[str], most: int = 12) -> str:
+    """What there is, the most alike first."""
+    if not there:
+        return " (there is none)"
+    alike = get_close_matches(asked, there, n=3, cutoff=0.5)
+    listed = [*alike, *(name for name in there if name not in alike)]
+    return f" ({some(listed, most)})"

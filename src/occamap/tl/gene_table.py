@@ -1,0 +1,108 @@
+"""tl.gene_table: the genes that move, in how many cells, how far, and how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from occamap._validate import check_count
+from occamap.errors import InputError
+from occamap.genes import gene_table as tabulate
+from occamap.genes import subsampled_means
+from occamap.tl.cells import labels
+from occamap.tl.stored import read
+
+
+def gene_table(
+    adata: Any,
+    *,
+    key: str = "occamap",
+    by: str | None = None,
+    subsamples: int = 0,
+    top: int = 50,
+    wilcoxon: bool = True,
+    n_jobs: int | None = None,
+    random_state: int = 0,
+    tick: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """The genes of a map that `tl.monge_map` wrote, those that move most on average first.
+
+    Parameters
+    ----------
+    adata, key
+        The AnnData, and the `key_added` of the map.
+    by
+        A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
+        Target cells are those of the group, too.
+    subsamples
+        Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies.
+    top
+        How many genes count as found in a subsample.
+    wilcoxon
+        Whether to add what scanpy's test says of control and target cells, without any map.
+    n_jobs, random_state
+        Threads, and the seed of the subsamples.
+    tick
+        Called with the number of subsamples that are done and that of all.
+
+    Returns
+    -------
+    A data frame with a row a gene (or a row a group and gene), and columns
+
+    - `share`: of the control cells, in how many it moves; `up`, `down`: in how many it rises and falls
+    - `mean`, `sd`: of the displacement, over all control cells; `direction`: the sign of the mean, in words
+    - `observed`: the mean of the target cells minus that of the control cells, without any map
+    - `low`, `high`: mean ± 1.96 standard errors, from the subsamples; `frequency`: the share of subsamples in which the
+      gene is among the `top` that move most
+    - `wilcoxon_score`, `wilcoxon_p`, `wilcoxon_p_adjusted`: of target against control cells, as
+      `scanpy.tl.rank_genes_groups(method="wilcoxon", tie_correct=True)` gives them; NaN where a group has too few cells
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> adata = oc.datasets.simulate_perturbation(200, 150, 300, effect=1.5).to_anndata()
+    >>> m = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated")
+    >>> table = oc.tl.gene_table(adata)
+    >>> bool(table["mean"].abs().is_monotonic_decreasing), table.index.name
+    (True, 'gene')
+    """
+    stored = read(adata, key)
+    check_count(subsamples, "subsamples", 0)
+    if subsamples == 1:
+        raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
+    check_count(top, "top")
+    moves, control, target = stored.moves(), stored.cells("control"), stored.cells("target")
+    names, groups, others = ["all"], np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)
+    if by is not None:
+        names, groups, others = _codes(labels(adata, by, "by"), stored.rows("control"), stored.rows("target"))
+    kept = np.flatnonzero(groups >= 0)
+    moves, control, groups = moves[kept], control[kept], groups[kept]
+    means = None
+    if subsamples:
+        like, rng = stored.unfitted().set_params(n_jobs=n_jobs), np.random.default_rng(random_state)
+        means = subsampled_means(like, control, target, groups, subsamples, rng, tick)
+    tables = {}
+    for code, name in enumerate(names):
+        mine, theirs = groups == code, others == code
+        tables[name] = tabulate(
+            moves[mine],
+            control[mine],
+            target[theirs],
+            stored.names,
+            means=None if means is None else means[:, code],
+            top=top,
+            wilcoxon=wilcoxon,
+        )
+    return tables["all"] if by is None else pd.concat(tables, names=[by])
+
+
+def _codes(found: Any, rows: Any, others: Any) -> tuple[list[str], Any, Any]:
+    """The groups that have control cells, and which of them each control and each target cell is in (−1: none)."""
+    names = sorted({entry for entry in found[rows] if entry is not None})
+    if not names:
+        raise InputError("by must be a column in which control cells have an entry; none has")
+    place = {name: k for k, name in enumerate(names)}
+    return names, *(np.array([place.get(entry, -1) for entry in found[part]]) for part in (rows, others))

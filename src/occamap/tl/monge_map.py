@@ -1,0 +1,140 @@
+"""tl.monge_map: from an AnnData with two groups of cells to what moves between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from occamap._optional import optional
+from occamap.costs import L1, Cost
+from occamap.errors import InputError
+from occamap.maps import MongeMap
+from occamap.selection import MongeMapCV
+from occamap.tl.cells import check_adata, genes_of, numbers, pair_of
+from occamap.tl.stored import Design, write
+
+AUTO = "auto"
+EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
+TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
+
+
+def monge_map(
+    adata: Any,
+    *,
+    groupby: str,
+    control: Any,
+    target: Any,
+    layer: str | None = None,
+    use_genes: Any = None,
+    counts: str = "refuse",
+    cost: Cost | type[Cost] | None = None,
+    epsilon: float | str = TARGETS,
+    epsilon_scale: str = "perplexity",
+    ties: str = "zero",
+    relax: float = 1.0,
+    reach: float | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 2000,
+    max_density: float | None = 0.1,
+    max_memory: int | str | None = None,
+    n_jobs: int | None = None,
+    random_state: int = 0,
+    verbose: bool | None = None,
+    key_added: str = "occamap",
+) -> MongeMap:
+    """Learn the map from the control to the target cells, and write what moves into `adata`.
+
+    Parameters
+    ----------
+    adata
+        Cells × genes, normalised and logged; in memory, a view (which becomes an object of its own) or backed.
+    groupby, control, target
+        A column of `adata.obs`, and the two groups in it to compare.
+    layer
+        Numbers to use instead of `adata.X`.
+    use_genes
+        A column of `adata.var` that marks the genes to use, such as "highly_variable"; a list of names, or a mask. All
+        genes if None.
+    counts
+        What to do about raw counts: "refuse" them, "normalize" them here (to a total of 1e4 a cell, then log1p), or
+        "keep" whole numbers as they are.
+    cost
+        Such as `L1(1.0)`, the default: the penalty and its strength γ. Or the penalty alone, such as `STVS`: then
+        held-out cells choose γ.
+    epsilon, epsilon_scale
+        As for `MongeMap`, by default the ε at which a cell has 10 effective targets; or "auto": then held-out cells
+        choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost, and `epsilon_scale` is of no account.
+    ties, relax, reach, tol, max_iter, max_memory, n_jobs
+        As for `MongeMap`; here the shrinkage on the genes that the penalty chose is undone (`relax=1`) by default.
+    max_density
+        Where held-out cells choose: the share of entries that may move at most. The most faithful of these maps is
+        taken; None takes the sparsest within one standard error of the most faithful of all.
+    random_state
+        Seed of the splits, where held-out cells choose.
+    verbose
+        Show progress; None shows it on a terminal, where it takes more than two seconds.
+    key_added
+        Prefix of all that is written.
+
+    Returns
+    -------
+    The fitted map; it knows the genes by name. If held-out cells chose it, `map.selection_` is the `MongeMapCV`.
+
+    Writes
+    ------
+    `adata.layers["occamap_displacement"]` : the displacement of each control cell, CSR (other cells are empty)
+    `adata.var["occamap_share"]`, `["occamap_mean"]` : the share of control cells in which a gene moves, and how far on
+    average over all of them; NaN for genes that were not used
+    `adata.obs["occamap_n_genes"]`, `["occamap_distance"]` : how many genes move in a control cell, and the length of the
+    displacement; NaN for other cells
+    `adata.uns["occamap"]` : parameters, ε, status, versions
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> adata = oc.datasets.simulate_perturbation(200, 150, 300, effect=1.5).to_anndata()
+    >>> m = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated")
+    >>> adata.layers["occamap_displacement"].shape, adata.uns["occamap"]["status"]
+    ((350, 300), 'converged')
+    """
+    check_adata(adata)
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise InputError(f"key_added must be a name without '/'; got {key_added!r}")
+    design = Design(str(groupby), str(control), str(target), layer, counts)
+    rows, others = pair_of(adata, groupby, control, target)
+    genes = genes_of(adata, use_genes)
+    names = np.asarray(adata.var_names)[genes]
+    source, targets = (_named(numbers(adata, part, layer, counts, genes), names) for part in (rows, others))
+    shared = {"reach": reach, "tol": tol, "max_iter": max_iter, "max_memory": max_memory, "n_jobs": n_jobs}
+    penalty = L1(1.0) if cost is None else cost
+    if isinstance(penalty, Cost) and epsilon != AUTO:
+        show = verbose if verbose is not None else False
+        fitted = MongeMap(penalty, epsilon, epsilon_scale, ties, relax, **shared, verbose=show).fit(source, targets)  # type: ignore[arg-type]
+    else:
+        search = MongeMapCV(
+            penalty,
+            gammas=None if isinstance(penalty, type) else [float(getattr(penalty, "gamma", 0.0))],
+            epsilon=EPSILONS if epsilon == AUTO else epsilon,
+            epsilon_scale="mean" if epsilon == AUTO else epsilon_scale,
+            ties=ties,
+            relax=relax,
+            rule="one_se" if max_density is None else "density",
+            max_density=max_density,
+            random_state=random_state,
+            verbose=verbose,
+            **shared,  # type: ignore[arg-type]
+        ).fit(source, targets)
+        fitted = search.best_map_
+        fitted.selection_ = search
+    write(adata, key_added, design, rows, genes, fitted.displacement(source), fitted)
+    if hasattr(fitted, "selection_"):
+        adata.uns[key_added]["selection"] = str(fitted.selection_.diagnostics_)
+    return fitted
+
+
+def _named(matrix: Any, names: Any) -> Any:
+    """The numbers with the names of their genes."""
+    made = optional("anndata", "occamap.tl").AnnData(matrix)
+    made.var_names = names
+    return made
