@@ -13,6 +13,7 @@ from occamap._version import __version__
 if TYPE_CHECKING:
     from occamap import datasets, errors, metrics, pl, tl
     from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
+    from occamap.evaluation import evaluate
     from occamap.flows import Flow, bregman_centroid, flow
     from occamap.maps import MongeMap, load
     from occamap.selection import GammaPath, MongeMapCV, gamma_path
@@ -26,6 +27,7 @@ _HOMES = {
     "Flow": "occamap.flows",
     "GammaPath": "occamap.selection",
     "bregman_centroid": "occamap.flows",
+    "evaluate": "occamap.evaluation",
     "flow": "occamap.flows",
     "gamma_path": "occamap.selection",
     "MongeMap": "occamap.maps",
@@ -52,6 +54,7 @@ __all__ = [
     "bregman_centroid",
     "datasets",
     "errors",
+    "evaluate",
     "flow",
     "gamma_path",
     "load",

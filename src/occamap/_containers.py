@@ -1,4 +1,4 @@
-"""What numbers come in and go back in: arrays, SciPy matrices, pandas' data frames and AnnData, none of them imported."""
+"""What numbers come in and go back in: arrays, SciPy matrices, data frames and AnnData, none of these imported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rewrap(values: NDArray[Any] | sp.csr_array, raw: Any, dtype: Any, sparse: bo
         dense = values.toarray() if sp.issparse(values) else values
         return type(raw)(dense.astype(dtype, copy=False), index=raw.index, columns=raw.columns)
     if sp.issparse(raw):
-        wanted: Any = raw.format
+        wanted: Any = raw.format  # type: ignore[attr-defined]
         matrix = sp.csr_array(values).astype(dtype, copy=False)
         matrix.eliminate_zeros()
         wrapped = matrix if isinstance(raw, sp.sparray) else sp.csr_matrix(matrix)

@@ -4,25 +4,95 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from occamap.errors import InputError
+
+
+def check_directory(out: Any, names: Iterable[str] = ()) -> Path:
+    """The directory `out`, made if need be, writable, with room for files of these names; or an `InputError`."""
+    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
+        raise InputError(f"out must name a directory; got {out!r}")
+    directory = Path(out)
+    check_writable(directory, out)
+    for name in names:
+        if (directory / name).is_dir():
+            raise InputError(f"out must have room for a file {name!r}, which is a directory in {str(out)!r}")
+    return directory
+
+
+def check_writable(directory: Path, out: Any) -> None:
+    """Make the directory if need be, and raise unless files can be written there; `out` is what was asked for."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"out must be where files can be written; {str(out)!r}: {why}") from error
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A stream to write to, whose content takes the name `target` when all of it is on the disk."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    handle, name = _part(target)
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        _open_up(name)
         os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def replacing_paths(targets: Sequence[Path]) -> Iterator[list[Path]]:
+    """Paths to write to; the files take the names `targets`, one after the other, when all of them are on the disk."""
+    parts: list[Path] = []
+    try:
+        for target in targets:
+            handle, name = _part(target)
+            parts.append(Path(name))
+            os.close(handle)
+        yield parts
+        for part in parts:
+            _sync(part)
+            _open_up(part)
+        for part, target in zip(parts, targets, strict=True):
+            os.replace(part, target)
+    except BaseException:
+        for part in parts:
+            part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def replacing_path(target: Path) -> Iterator[Path]:
+    """As `replacing`, for writers that want a path."""
+    with replacing_paths([target]) as [part]:
+        yield part
+
+
+def _part(target: Path) -> tuple[int, str]:
+    return tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _open_up(path: str | Path) -> None:
+    """The permissions of any new file, instead of those of a temporary one."""
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(path, 0o666 & ~umask)

@@ -11,9 +11,9 @@ import numpy as np
 
 from occamap._version import __version__
 
-PACKAGES = {
-    name: name for name in ("numpy", "scipy", "numba", "pandas", "anndata", "scanpy", "matplotlib")
-} | {"sklearn": "scikit-learn"}  # as they are imported, and as they are installed
+PACKAGES = {name: name for name in ("numpy", "scipy", "numba", "pandas", "anndata", "scanpy", "matplotlib")} | {
+    "sklearn": "scikit-learn"
+}  # as they are imported, and as they are installed
 
 
 def versions() -> dict[str, str]:

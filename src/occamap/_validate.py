@@ -46,7 +46,7 @@ class Samples:
     def csr(self) -> sp.csr_array:
         if self.indptr is None or self.indices is None:
             return sp.csr_array(self.data)
-        return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)
+        return as_csr(self.data, self.indices, self.indptr, self.shape)
 
     def stored(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
         """indptr, indices and data of the rows as CSR."""
@@ -134,6 +134,14 @@ class Samples:
         return replace(
             self, data=self.data[keep], indices=self.indices[keep], indptr=counts[self.indptr], template=None
         )
+
+
+def as_csr(
+    data: NDArray[Any], indices: NDArray[np.int32], indptr: NDArray[np.int64], shape: tuple[int, int]
+) -> sp.csr_array:
+    """These arrays as a matrix, without a copy: if the row pointers are wide, SciPy would widen all column numbers."""
+    narrow = indptr.astype(np.int32) if indptr[-1] < 2**31 else indptr
+    return sp.csr_array((data, indices, narrow), shape=shape)
 
 
 def check_samples(raw: Any, name: str) -> Samples:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,8 +15,14 @@ from occamap.costs import L1, SqL2
 from occamap.datasets import Perturbation, simulate_perturbation
 from occamap.maps import MongeMap
 
+if TYPE_CHECKING:
+    from occamap.runs.fitting import FitRun
+    from occamap.runs.options import Stage
 
-def run(genes: int, cells: int, gamma: float, seed: int) -> None:
+NAME = "cells.h5ad"
+
+
+def run(genes: int, cells: int, gamma: float, seed: int) -> Perturbation:
     """Simulate, fit, move unseen cells, and print which genes were found."""
     data = simulate_perturbation(cells + cells // 4, cells, genes, effect=1.5, random_state=seed)
     seen, unseen = data.control[:cells], data.control[cells:]
@@ -32,6 +42,22 @@ def run(genes: int, cells: int, gamma: float, seed: int) -> None:
     print(f"  ½ℓ2² (the usual map)  {dense.nnz / np.prod(dense.shape):7.1%}")
     print(f"  ℓ1 with γ = {gamma:<8g}  {moves.nnz / np.prod(moves.shape):7.1%}")
     _print_genes(data, moves, types=data.control_types[cells:])
+    return data
+
+
+def write(data: Perturbation, cells: int, gamma: float, seed: int, out: Path, stage: Stage) -> tuple[FitRun, str]:
+    """Write the cells that the map was learned from, fit them from that file, and name the command that does so."""
+    from occamap import _h5ad as files
+    from occamap.runs.fitting import fit
+    from occamap.runs.options import MapOptions, Question
+
+    seen = replace(data, control=data.control[:cells], control_types=data.control_types[:cells])
+    files.write(seen.to_anndata(), out / NAME)
+    question, options = Question("condition", "control", "treated"), MapOptions(gamma=gamma)
+    done = fit(out / NAME, out, question, options, by="cell_type", seed=seed, stage=stage)
+    words = ["--groupby", "condition", "--control", "control", "--target", "treated", "--by", "cell_type"]
+    words += ["--gamma", repr(gamma), "--seed", str(seed), "--out", str(out)]
+    return done, shlex.join(["occamap", "fit", str(out / NAME), *words])
 
 
 def _print_genes(data: Perturbation, moves: sp.csr_array, types: np.ndarray) -> None:

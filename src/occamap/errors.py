@@ -27,6 +27,10 @@ class ModelFileError(OccamapError):
     """A model file is truncated, altered, of a later version, or not one at all."""
 
 
+class RunFileError(OccamapError):
+    """A run record is truncated, altered, of a later version, or not one at all."""
+
+
 class NotConvergedWarning(UserWarning):
     """The solver stopped before the marginals met the tolerance; the message names the remedy."""
 

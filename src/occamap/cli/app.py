@@ -15,7 +15,12 @@ import typer
 from occamap._version import __version__
 from occamap.cli import console
 from occamap.cli.demo import demo
+from occamap.cli.evaluate import evaluate
+from occamap.cli.fit import fit
+from occamap.cli.path import path
 from occamap.cli.reproduce import reproduce
+from occamap.cli.transform import transform
+from occamap.cli.words import spoken
 from occamap.errors import InputError, OccamapError
 
 P = ParamSpec("P")
@@ -27,7 +32,8 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            with console.own_warnings():
+                command(*args, **kwargs)
         except KeyboardInterrupt:
             console.fail("interrupted; files that were written are whole", 130)
         except BrokenPipeError:  # whoever read the output has stopped
@@ -37,6 +43,11 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
             if console.state.debug:
                 raise
             console.fail(_sentence(error), 2 if isinstance(error, InputError) else 1)
+        except Exception as error:
+            if console.state.debug:
+                raise
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            console.fail(f"an error that was not foreseen, please report it (--debug shows where): {what}", 1)
 
     return guarded
 
@@ -44,7 +55,7 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
-    return str(error) or "not enough memory for this"
+    return spoken(str(error)) or "not enough memory for this"
 
 
 app = typer.Typer(
@@ -55,8 +66,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(_guarded(demo))
-app.command()(_guarded(reproduce))
+for _command in (fit, transform, path, evaluate, demo, reproduce):
+    app.command()(_guarded(_command))
 
 
 def _show_version(asked: bool) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from occamap.errors import NotConvergedWarning, SelectionWarning
 
 WIDE = 100  # columns, where there is no terminal to ask
 
@@ -49,6 +53,34 @@ def _leave() -> None:
     if state.stopping == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + state.stopping)
+
+
+@contextmanager
+def own_warnings() -> Iterator[None]:
+    """occamap's warnings as lines on stderr; those of other packages only for those who debug."""
+    with warnings.catch_warnings():
+        before, own = warnings.showwarning, (NotConvergedWarning, SelectionWarning)
+
+        def show(message: Any, category: type[Warning], *where: Any, **rest: Any) -> None:
+            if issubclass(category, own):
+                text = " ".join(str(message).split())
+                err.print(f"occamap: warning: {text}", style="yellow", markup=False, soft_wrap=True)
+            else:
+                before(message, category, *where, **rest)
+
+        warnings.showwarning = show
+        if not state.debug:
+            warnings.simplefilter("ignore")
+        for kind in own:
+            warnings.simplefilter("always", kind)
+        yield
+
+
+def literal(text: Any, style: str = "", longest: int = 200) -> Text:
+    """Text from elsewhere, shown as it is: without markup, and without what would steer a terminal."""
+    whole = str(text)
+    plain = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in whole[:longest])
+    return Text(plain + "…" * (len(whole) > longest), style=style)
 
 
 @contextmanager

@@ -13,4 +13,3 @@ def main() -> None:
         run(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(130)
-

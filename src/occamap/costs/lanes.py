@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from occamap._kernels.jit import LANES
 from occamap._kernels.lanes import tile_pointers
-from occamap._validate import Samples
+from occamap._validate import Samples, as_csr
 from occamap.costs.base import Cost
 from occamap.costs.generic import Floats, Gibbs, Pairs
 
@@ -162,8 +162,7 @@ class LaneDisplacer:
         while (done := self.kernel(*given, done, *rows)) < d:
             rows = _widened(rows[0], d), _widened(rows[1], d)
         indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        return sp.csr_array((moves, indices, indptr), shape=(n, d))
+        return as_csr(moves, indices, np.concatenate([[0], np.cumsum(lengths)]), (n, d))
 
 
 def _widened(rows: NDArray[Any], most: int) -> NDArray[Any]:

@@ -44,9 +44,7 @@ def subsampled_means(
 def group_means(moves: sp.csr_array, groups: Ints, n_groups: int) -> Floats:
     """Groups × genes: the mean of the rows of each group."""
     counts = np.bincount(groups, minlength=n_groups)
-    member = sp.csr_array(
-        (1.0 / counts[groups], (groups, np.arange(groups.size))), shape=(n_groups, groups.size)
-    )
+    member = sp.csr_array((1.0 / counts[groups], (groups, np.arange(groups.size))), shape=(n_groups, groups.size))
     return np.asarray((member @ moves).todense(), dtype=np.float64)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._kernels.columns import column_sums
 from occamap.genes.rank_sum import rank_sum
 
 Floats = NDArray[np.float64]
@@ -34,8 +35,7 @@ def gene_table(
     """
     n, d = moves.shape
     rises, falls = (np.bincount(moves.indices[side], minlength=d) / n for side in (moves.data > 0, moves.data < 0))
-    mean = np.bincount(moves.indices, moves.data.astype(np.float64), d) / n
-    square = np.bincount(moves.indices, np.square(moves.data, dtype=np.float64), d) / n
+    mean, square = (sums / n for sums in column_sums(moves))
     columns: dict[str, Any] = {
         "share": rises + falls,
         "mean": mean,
@@ -60,7 +60,7 @@ def _mean(cells: sp.csr_array) -> Floats:
     """Of each gene; NaN where there are no cells."""
     if not cells.shape[0]:
         return np.full(cells.shape[1], np.nan)
-    return np.asarray(cells.mean(axis=0), dtype=np.float64).ravel()
+    return column_sums(cells)[0] / cells.shape[0]
 
 
 def frequency(means: Floats, top: int) -> Floats:

@@ -69,7 +69,8 @@ class MongeMap(BaseEstimator):
     n_jobs
         Threads; all cores if None or -1. The result does not depend on it.
     verbose
-        Show progress on stderr: costs, iterations, samples moved.
+        Show progress on stderr: costs, iterations, samples moved; None shows it on a terminal, when it takes more than
+        two seconds.
     warm_start
         Start from the potentials of the previous fit, if there are as many targets.
 
@@ -102,7 +103,7 @@ class MongeMap(BaseEstimator):
         max_iter: int = 2000,
         max_memory: int | str | None = None,
         n_jobs: int | None = None,
-        verbose: bool = False,
+        verbose: bool | None = False,
         warm_start: bool = False,
     ) -> None:
         self.cost = cost
@@ -264,8 +265,8 @@ class MongeMap(BaseEstimator):
         max_iter = check_count(self.max_iter, "max_iter")
         count_jobs(self.n_jobs)
         Budget(self.max_memory)
-        for name in ("verbose", "warm_start"):
-            if not isinstance(getattr(self, name), bool | np.bool_ | int):
+        for name, others in (("verbose", None), ("warm_start", False)):
+            if not isinstance(getattr(self, name), bool | np.bool_ | int) and getattr(self, name) is not others:
                 raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
         return cost, Solver(EpsilonRule(self.epsilon, self.epsilon_scale), self._checked_reach(), tol, max_iter)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from occamap._kernels import softmin
 from occamap._kernels.jit import LANES
 from occamap._memory import Budget
-from occamap._validate import Samples
+from occamap._validate import Samples, as_csr
 from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.costs.generic import Displacer, GenericPairs
@@ -159,8 +159,7 @@ class _Rows:
 
     def csr(self, d: int) -> sp.csr_array:
         indptr = np.cumsum(np.concatenate(self.counts))
-        stored = self.data[: self.stored], self.indices[: self.stored], indptr
-        return sp.csr_array(stored, shape=(indptr.size - 1, d))
+        return as_csr(self.data[: self.stored], self.indices[: self.stored], indptr, (indptr.size - 1, d))
 
     def _resize(self, size: int) -> None:
         """New arrays; pages that are never written to take no memory."""

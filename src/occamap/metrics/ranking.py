@@ -13,6 +13,7 @@ from occamap._validate import check_number, check_reals
 from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class RBO(NamedTuple):
@@ -39,10 +40,11 @@ def rbo(first: Sequence[object], second: Sequence[object], p: float = 0.9) -> RB
     >>> round(overlap.extrapolated, 3), round(overlap.min, 3), round(overlap.residual, 3)
     (0.792, 0.761, 0.072)
     """
-    check_number(p, "p", 0, 1, open_low=True)
-    if p == 1:
-        raise InputError("p must be below 1, or every depth counts the same; got 1")
-    return _overlap(_places(first, "first"), _places(second, "second"), float(p))
+    share = _check_p(p)
+    ours, theirs = _places(first, "first"), _places(second, "second")
+    common = [max(place, theirs[item]) for item, place in ours.items() if item in theirs]
+    first_places, second_places = (np.fromiter(places.values(), np.int64) for places in (ours, theirs))
+    return _overlap(first_places, second_places, np.array(common, dtype=np.int64), share)
 
 
 def rbo_scores(first: ArrayLike, second: ArrayLike, p: float = 0.9, depth: int | None = None) -> RBO:
@@ -62,25 +64,37 @@ def rbo_scores(first: ArrayLike, second: ArrayLike, p: float = 0.9, depth: int |
             raise InputError(f"{name} must be a score for each feature, without NaN; got shape {values.shape}")
     if scores[0].size != scores[1].size:
         raise InputError(f"second must be as long as first, {scores[0].size:,}; got {scores[1].size:,}")
-    ranking = _ranking(scores[0])
-    return rbo(ranking if depth is None else _cut(ranking, depth), _ranking(scores[1]), p)
+    (ours, own), (theirs, other) = (_ranking(values) for values in scores)
+    count = ours.size if depth is None else _cut(own, depth)
+    kept = np.flatnonzero(-scores[0] <= ours[count - 1])
+    common = 1 + np.maximum(np.searchsorted(ours, -scores[0][kept]), np.searchsorted(theirs, -scores[1][kept]))
+    return _overlap(own[:count], other, common, _check_p(p))
 
 
-def _ranking(scores: Floats) -> list[object]:
-    """Sets of features with equal scores, the largest score first."""
-    order = np.argsort(-scores, kind="stable")
-    ends = np.flatnonzero(scores[order][1:] != scores[order][:-1]) + 1
-    return [set(group.tolist()) for group in np.split(order, ends)]
+def _ranking(scores: Floats) -> tuple[Floats, Ints]:
+    """The scores with their signs turned, sorted, and their places from 1; those that tie share the first of theirs."""
+    order = np.sort(-scores)
+    return order, 1 + np.searchsorted(order, order)
 
 
-def _cut(ranking: list[object], depth: int) -> list[object]:
+def _cut(places: Ints, depth: int) -> int:
+    """How many features are in the first `depth` places, without a tie that reaches beyond."""
     if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
         raise InputError(f"depth must be an integer from 1 on; got {depth!r}")
-    sizes = np.cumsum([len(group) for group in ranking])  # type: ignore[arg-type]
-    kept = ranking[: int(np.searchsorted(sizes, depth, side="right"))]
+    if depth >= places.size or places[depth] != places[depth - 1]:
+        return min(int(depth), places.size)
+    kept = int(places[depth - 1]) - 1
     if not kept:
-        raise InputError(f"depth must reach past the features that tie for the first place, {sizes[0]:,}; got {depth}")
+        tied = int(np.searchsorted(places, 1, side="right"))
+        raise InputError(f"depth must reach past the features that tie for the first place, {tied:,}; got {depth}")
     return kept
+
+
+def _check_p(p: float) -> float:
+    check_number(p, "p", 0, 1, open_low=True)
+    if p == 1:
+        raise InputError("p must be below 1, or every depth counts the same; got 1")
+    return float(p)
 
 
 def _places(ranking: Iterable[object], name: str) -> dict[Hashable, int]:
@@ -106,11 +120,11 @@ def _places(ranking: Iterable[object], name: str) -> dict[Hashable, int]:
     return places
 
 
-def _overlap(first: dict[Hashable, int], second: dict[Hashable, int], p: float) -> RBO:
-    depth = min(len(first), len(second))
-    common = np.array([max(place, second[item]) for item, place in first.items() if item in second], dtype=int)
+def _overlap(first: Ints, second: Ints, common: Ints, p: float) -> RBO:
+    """From the places of the items in either ranking, and the later of the two places of those in both."""
+    depth = min(first.size, second.size)
     both = _counts(common, depth)
-    sizes = [_counts(np.fromiter(places.values(), int), depth) for places in (first, second)]
+    sizes = [_counts(places, depth) for places in (first, second)]
     agreement = 2 * both / (sizes[0] + sizes[1])
     known = _sum(agreement, 1, p)
 
@@ -128,7 +142,7 @@ def _overlap(first: dict[Hashable, int], second: dict[Hashable, int], p: float) 
     return RBO(min(1.0, known + low), max(0.0, high - low), min(1.0, extrapolated))
 
 
-def _counts(places: NDArray[np.int64], depth: int) -> Floats:
+def _counts(places: Ints, depth: int) -> Floats:
     """How many of the places are at most 1, 2, …, depth."""
     return np.cumsum(np.bincount(places[places <= depth], minlength=depth + 1)[1:]).astype(np.float64)
 

@@ -47,13 +47,15 @@ class Transport:
     max_memory: int | str | None = None
 
     def __call__(self, mu: Measure, nu: Measure, workers: Workers) -> tuple[Value, float]:
-        costs = self.costs(mu, nu, workers)
+        return self.solve(self.costs(mu, nu, workers), mu.masses, nu.masses, workers)
+
+    def solve(self, costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> tuple[Value, float]:
+        """The same from costs that are known."""
         solver = Solver(self.rule, None, self.tol, self.max_iter)
-        solution = solver(costs, mu.masses, nu.masses, workers)
+        solution = solver(costs, a, b, workers)
         converged = solution.status is Status.CONVERGED
         trouble = "" if converged else describe(solution.status, solution.error, self.tol, self.max_iter)
-        return Value(float(mu.masses @ solution.f + nu.masses @ solution.g), trouble), solution.epsilon
-
+        return Value(float(a @ solution.f + b @ solution.g), trouble), solution.epsilon
 
     def costs(self, mu: Measure, nu: Measure, workers: Workers) -> CostBlocks:
         """All costs between the two, but for features that the cost freezes."""

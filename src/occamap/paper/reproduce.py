@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import platform
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occamap._files import replacing
+from occamap._files import check_directory, replacing
 from occamap._optional import optional
-from occamap._version import __version__
+from occamap._record import versions
 from occamap.errors import InputError, MissingPackageError
 from occamap.paper.figures import FIGURES
 from occamap.paper.page import NAME as PAGE
@@ -99,7 +96,8 @@ def reproduce(
     if tick is not None and not callable(tick):
         raise InputError(f"tick must be a function of two numbers; got {tick!r}")
     study = load(figure)
-    directory = None if out is None else _directory(out, figure)
+    names = [*(f"{figure}{suffix}" for suffix in SUFFIXES), PAGE]
+    directory = None if out is None else check_directory(out, names)
     begun = time.perf_counter()
     size = study.quick if quick else study.full
     table = study.compute(Setting(size, int(random_state), tick or _silent))
@@ -115,7 +113,7 @@ def reproduce(
         "size": dict(size),
         "seed": int(random_state),
         "seconds": round(seconds, 2),
-        "versions": _versions(),
+        "versions": versions(),
         "verdicts": [asdict(verdict) for verdict in verdicts],
     }
     files = [] if directory is None else _write(directory, figure, picture, table, record)
@@ -141,24 +139,6 @@ def _is_there(package: str) -> bool:
     return True
 
 
-def _directory(out: str | Path, figure: str) -> Path:
-    """The directory, there and writable, before anything is computed."""
-    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
-        raise InputError(f"out must name a directory; got {out!r}")
-    directory = Path(out)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"out must be a directory that can be written to; {str(out)!r}: {why}") from error
-    for name in (*(f"{figure}{suffix}" for suffix in SUFFIXES), PAGE):
-        if (directory / name).is_dir():
-            raise InputError(f"out must have room for a file {name!r}, which is a directory in {str(out)!r}")
-    return directory
-
-
 def _write(directory: Path, name: str, picture: Figure, table: pd.DataFrame, record: dict[str, Any]) -> list[Path]:
     """Picture, numbers and record, all of them or none, and the page."""
     files = [directory / f"{name}{suffix}" for suffix in SUFFIXES]
@@ -172,12 +152,6 @@ def _write(directory: Path, name: str, picture: Figure, table: pd.DataFrame, rec
         return [*files, write_page(directory)]
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(directory)) from error
-
-
-def _versions() -> dict[str, str]:
-    names = "numpy", "scipy", "numba", "sklearn", "pandas", "matplotlib"
-    packages = {name: str(importlib.import_module(name).__version__) for name in names}
-    return {"occamap": __version__, **packages, "python": platform.python_version()}
 
 
 @contextmanager

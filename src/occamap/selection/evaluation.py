@@ -14,6 +14,7 @@ from occamap._memory import Budget
 from occamap._validate import Samples, check_samples
 from occamap._workers import Workers
 from occamap.errors import InputError
+from occamap.maps.problem import Problem
 from occamap.maps.side import Side
 from occamap.selection.continuation import Continuation
 from occamap.selection.plan import Plan
@@ -28,8 +29,24 @@ SCORE_FAILED, NO_EPSILON = "score not converged", "no epsilon"
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """One cell in one split: how held-out source samples move (None: the rule led to no ε), and how that came about.
+
+    Seconds to fit are those of the solve, which the readings of a map share.
+    """
+
+    moves: sp.csr_array | None
+    epsilon: float
+    effective_targets: float
+    status: str
+    message: str
+    fit_seconds: float
+    map_seconds: float
+
+
+@dataclass(frozen=True)
 class Score:
-    """Of one cell in one split; seconds to fit are those of the solve, which the readings of a map share."""
+    """Of one cell in one split."""
 
     divergence: float
     density: float
@@ -55,27 +72,45 @@ def evaluate_split(plan: Plan, split: Split, threads: int, tick: Tick | None = N
 
     tick(1) is called after each cell and tick(0) in between, often: it may raise to stop the evaluation.
     """
+    tell = tick or (lambda done: None)
     with Workers(threads) as workers:
-        return _Evaluation(plan, split, workers, tick or (lambda done: None)).run()
+        candidates = Candidates(plan, split, workers, tell)
+        train, test = candidates.train, candidates.test
+        scorer = Scorer(plan.projection, train, test, plan.seed, plan.max_memory, workers)
+        scores = []
+        for candidate in candidates:
+            scores.append(_score(candidate, test, scorer))
+            tell(1)
+        return SplitScores(tuple(scores), scorer.baselines(), train.target.shape[0])
 
 
-class _Evaluation:
+def _score(candidate: Candidate, test: Problem, scorer: Scorer) -> Score:
+    begun, status, message = time.perf_counter(), candidate.status, candidate.message
+    divergence, density = np.nan, np.nan
+    if candidate.moves is not None:
+        found = scorer(moved(test.source, candidate.moves))
+        held = np.flatnonzero(test.a)
+        divergence = found.value
+        density = candidate.moves[held].nnz / (held.size * test.source.shape[1])
+        if found.trouble and not message:
+            status, message = SCORE_FAILED, found.trouble
+    seconds = candidate.fit_seconds, candidate.map_seconds, time.perf_counter() - begun
+    return Score(divergence, density, candidate.effective_targets, status, message, *seconds)
+
+
+class Candidates:
+    """Every cell of the grid, in its order: fitted on the train part of a split, moving its test part."""
+
     def __init__(self, plan: Plan, split: Split, workers: Workers, tick: Tick) -> None:
         self.plan, self.split, self.workers, self.tick = plan, split, workers, tick
         self.train = plan.problem.restricted(split.source_train, split.target_train)
         self.test = plan.problem.restricted(split.source_test, split.target_test)
-        self.scorer = Scorer(plan.projection, self.train, self.test, plan.seed, plan.max_memory, workers)
-        self.held = np.flatnonzero(self.test.a)
 
-    def run(self) -> SplitScores:
-        scores = [
-            score
-            for family, gammas in zip(self.plan.families, self.plan.gammas, strict=True)
-            for score in self._family(family, gammas)
-        ]
-        return SplitScores(tuple(scores), self.scorer.baselines(), self.train.target.shape[0])
+    def __iter__(self) -> Iterator[Candidate]:
+        for family, gammas in zip(self.plan.families, self.plan.gammas, strict=True):
+            yield from self._family(family, gammas)
 
-    def _family(self, family: CostFamily, gammas: Sequence[float]) -> Iterator[Score]:
+    def _family(self, family: CostFamily, gammas: Sequence[float]) -> Iterator[Candidate]:
         within = family.restricted(self.split.source_train, self.split.target_train)
         across = family.restricted(self.split.source_test, self.split.target_train)
         for solver in self.plan.solvers:
@@ -88,7 +123,8 @@ class _Evaluation:
                         costs, self.train.a, self.train.b, self.workers, behind.near(gamma), lambda *_: self.tick(0)
                     )
                 except InputError as error:  # the rule leads to no ε here: no reason to lose the other cells
-                    yield from self._failed(str(error))
+                    for _ in product(self.plan.ties, self.plan.relaxes):
+                        yield Candidate(None, np.nan, np.nan, NO_EPSILON, str(error), 0.0, 0.0)
                     continue
                 behind.add(gamma, solution)
                 seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
@@ -99,43 +135,22 @@ class _Evaluation:
                     outcome = outcome[0], describe(solution.status, solution.error, solver.tol, solver.max_iter)
                 yield from self._readings(side, across.at(gamma, self.workers), outcome, seconds)
 
-    def _failed(self, message: str) -> Iterator[Score]:
-        """A γ at which the rule leads to no ε, in all readings."""
-        for _ in product(self.plan.ties, self.plan.relaxes):
-            yield Score(np.nan, np.nan, np.nan, NO_EPSILON, message, 0.0, 0.0, 0.0)
-            self.tick(1)
-
     def _readings(
         self, side: Side, costs: CostBlocks, outcome: tuple[str, str], fit_seconds: float
-    ) -> Iterator[Score]:
+    ) -> Iterator[Candidate]:
         """The maps of one solve, which ended with this status and message: each rule for ties, each relaxation."""
         targets = float(self.test.a @ side.effective_targets(costs, self.workers))
-        source = side.holding(self.test.source)
+        source, budget = side.holding(self.test.source), Budget(self.plan.max_memory)
         for ties, relax in product(self.plan.ties, self.plan.relaxes):
             begun = time.perf_counter()
-            moves = side.displace(
-                source, lambda _, rows: rows, ties, relax, self.workers, Budget(self.plan.max_memory), costs=costs
-            )
-            moves = moves.astype(self.test.source.dtype)
+            moves = side.displace(source, lambda _, rows: rows, ties, relax, self.workers, budget, costs=costs)
+            moves = moves.astype(self.test.source.dtype, copy=False)
             moves.eliminate_zeros()
-            mapped = time.perf_counter()
-            found = self.scorer(_moved(source, moves))
-            scored = time.perf_counter()
-            status, message = (SCORE_FAILED, found.trouble) if found.trouble and not outcome[1] else outcome
-            yield Score(
-                divergence=found.value,
-                density=moves[self.held].nnz / (self.held.size * source.shape[1]),
-                effective_targets=targets,
-                status=status,
-                message=message,
-                fit_seconds=fit_seconds,
-                map_seconds=mapped - begun,
-                score_seconds=scored - mapped,
-            )
-            self.tick(1)
+            seconds = time.perf_counter() - begun
+            yield Candidate(moves, side.epsilon, targets, *outcome, fit_seconds, seconds)
 
 
-def _moved(source: Samples, moves: sp.csr_array) -> Samples:
+def moved(source: Samples, moves: sp.csr_array) -> Samples:
     """x + Δ, dense where x is."""
     if source.is_sparse:
         return check_samples(sp.csr_array(source.csr() + moves), "moved samples")

@@ -24,7 +24,8 @@ class CostFamily:
     """c(x_i, y_j) under `cost` at any γ.
 
     Where the penalty is linear in γ, C(γ) = ½D₂ + γD_τ and `parts` holds these two for all γ. Else it holds one matrix
-    for each of `gammas`. It is None where the budget has no room for them: then each γ has a pass of its own.
+    for each of `gammas`, of all samples: of these, `rows` and `columns` are meant, if given. It is None where the
+    budget has no room for them: then each γ has a pass of its own.
     """
 
     cost: Cost
@@ -33,6 +34,8 @@ class CostFamily:
     gammas: tuple[float, ...] | None
     parts: tuple[Floats, ...] | None
     max_memory: int | str | None = None
+    rows: Index | None = None
+    columns: Index | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -45,8 +48,14 @@ class CostFamily:
 
     def restricted(self, rows: Index, columns: Index) -> CostFamily:
         """The same of these samples alone."""
-        parts = None if self.parts is None else tuple(part[np.ix_(rows, columns)] for part in self.parts)
-        return replace(self, X=self.X.take(rows), Y=self.Y.take(columns), parts=parts)
+        some = replace(self, X=self.X.take(rows), Y=self.Y.take(columns))
+        if self.parts is None:
+            return some
+        if self.gammas is None:
+            return replace(some, parts=tuple(part[np.ix_(rows, columns)] for part in self.parts))
+        if self.rows is not None and self.columns is not None:
+            rows, columns = self.rows[rows], self.columns[columns]
+        return replace(some, rows=rows, columns=columns)  # each matrix is used once: it is cut out then
 
     def at(self, gamma: float, workers: Workers) -> CostBlocks:
         """The costs at one γ."""
@@ -54,7 +63,9 @@ class CostFamily:
             cost = self.cost._with_gamma(gamma)
             return cost_blocks(cost, self.X, self.Y, Budget(self.max_memory), workers)
         if self.gammas is not None:
-            return StoredCost(self.parts[self.gammas.index(gamma)])
+            part = self.parts[self.gammas.index(gamma)]
+            whole = self.rows is None or self.columns is None
+            return StoredCost(part if whole else part[np.ix_(self.rows, self.columns)])  # type: ignore[arg-type]
         half, penalty = self.parts
         costs = StoredCost(np.empty(self.shape))
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap._containers import check_unique, is_anndata
+from occamap._optional import optional
 from occamap._validate import check_choice
 from occamap.errors import InputError
 
@@ -35,7 +36,9 @@ def labels(adata: Any, column: str, name: str = "groupby") -> NDArray[Any]:
         there = [str(known) for known in adata.obs.columns]
         raise InputError(f"{name} must be a column of adata.obs{_near(str(column), there)}; got {column!r}")
     entries = adata.obs[column]
-    return np.where(entries.isna(), None, entries.astype(str)).astype(object)
+    found: NDArray[Any] = np.asarray(entries.astype(str), dtype=object).copy()
+    found[np.asarray(entries.isna())] = None
+    return found
 
 
 def rows_of(adata: Any, groupby: str, group: Any, name: str) -> Rows:
@@ -82,7 +85,7 @@ def genes_of(adata: Any, use_genes: Any) -> Mask:
         mask = np.isin(np.asarray(adata.var_names).astype(str), given.astype(str))
         absent = sorted(set(given.astype(str)) - set(np.asarray(adata.var_names).astype(str)))
         if absent:
-            raise InputError(f"use_genes must name genes of adata; {len(absent)} are not: {some(absent)}")
+            raise InputError(f"use_genes must name genes of adata; {len(absent)} of them are not: {some(absent)}")
     else:
         raise InputError(
             f"use_genes must be a column of adata.var with True and False, a list of gene names, or a mask of {d:,}; "
@@ -93,16 +96,20 @@ def genes_of(adata: Any, use_genes: Any) -> Mask:
     return mask
 
 
+def matrix_of(adata: Any, layer: str | None) -> Any:
+    """X, or the layer of this name."""
+    if layer is not None and layer not in adata.layers:
+        raise InputError(f"layer must be a layer of adata{_near(str(layer), list(adata.layers))}; got {layer!r}")
+    if layer is None and adata.X is None:
+        raise InputError(f"adata.X is None: name a layer{_near('', list(adata.layers))}")
+    return adata.X if layer is None else adata.layers[layer]
+
+
 def numbers(adata: Any, rows: Rows, layer: str | None, counts: str, genes: Mask | None = None) -> Any:
     """Cells × genes as numbers to learn from: dense or CSR, normalised if they are counts and that is asked for."""
     check_choice(counts, "counts", COUNTS)
-    if layer is not None and layer not in adata.layers:
-        raise InputError(f"layer must be a layer of adata{_near(str(layer), list(adata.layers))}; got {layer!r}")
-    whole = adata.X if layer is None else adata.layers[layer]
-    if whole is None:
-        raise InputError(f"adata.X is None: name a layer{_near('', list(adata.layers))}")
-    matrix = whole[rows]  # of a backed file, this reads these rows alone
-    matrix = sp.csr_matrix(matrix) if sp.issparse(matrix) else np.asarray(matrix)
+    raw: Any = matrix_of(adata, layer)[rows]  # of a backed file, this reads these rows alone
+    matrix: Any = sp.csr_matrix(raw) if _is_sparse(raw) else np.asarray(raw)
     if counts != "keep" and are_counts(matrix):
         if counts == "refuse":
             where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
@@ -114,15 +121,29 @@ def numbers(adata: Any, rows: Rows, layer: str | None, counts: str, genes: Mask 
     return matrix if genes is None or genes.all() else matrix[:, genes]
 
 
+def samples(adata: Any, pair: tuple[Rows, Rows], layer: str | None, counts: str, genes: Mask) -> tuple[Any, Any]:
+    """The control and the target cells as AnnData of these genes alone, so that a map knows them by name."""
+    names, made = np.asarray(adata.var_names)[genes], []
+    for rows in pair:
+        part = optional("anndata", "occamap.tl").AnnData(numbers(adata, rows, layer, counts, genes))
+        part.var_names = names
+        made.append(part)
+    return made[0], made[1]
+
+
 def are_counts(matrix: Any) -> bool:
     """Whether all entries are whole and not negative, and some are larger than 1."""
-    values = matrix.data if sp.issparse(matrix) else matrix
+    values = matrix.data if _is_sparse(matrix) else matrix
     if values.dtype.kind not in "fiu" or not values.size:
         return False
     head = values.ravel()[:4096]  # most matrices show at once that they are none
     if not _whole(head) or not _whole(values):
         return False
     return bool(values.max() > 1)
+
+
+def _is_sparse(matrix: Any) -> bool:
+    return bool(sp.issparse(matrix))
 
 
 def _whole(values: NDArray[Any]) -> bool:
@@ -134,7 +155,7 @@ def _log_normalise(counts: Any) -> Any:
     """log1p of counts scaled to a total of 1e4 a cell; a cell without counts stays empty."""
     totals = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
     factors = TOTAL / np.where(totals > 0, totals, 1.0)
-    if sp.issparse(counts):
+    if _is_sparse(counts):
         data = np.log1p(counts.data * np.repeat(factors, np.diff(counts.indptr))).astype(np.float32)
         return sp.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
     return np.log1p(counts * factors[:, None]).astype(np.float32)
@@ -142,7 +163,7 @@ def _log_normalise(counts: Any) -> Any:
 
 def some(names: list[str], most: int = 3) -> str:
     """The first few, quoted."""
-    return ", ".join(map(repr, names[:most])) + (", …" if len(names) > most else "")
+    return ", ".join(repr(str(name)) for name in names[:most]) + (", …" if len(names) > most else "")
 
 
 def _near(asked: str, there: list[str], most: int = 12) -> str:

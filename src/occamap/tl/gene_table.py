@@ -12,7 +12,7 @@ from occamap._validate import check_count
 from occamap.errors import InputError
 from occamap.genes import gene_table as tabulate
 from occamap.genes import subsampled_means
-from occamap.tl.cells import labels
+from occamap.tl.cells import check_enough, labels
 from occamap.tl.stored import read
 
 
@@ -69,40 +69,77 @@ def gene_table(
     >>> bool(table["mean"].abs().is_monotonic_decreasing), table.index.name
     (True, 'gene')
     """
+    whole, groups = gene_tables(
+        adata,
+        key=key,
+        by=by,
+        subsamples=subsamples,
+        top=top,
+        wilcoxon=wilcoxon,
+        n_jobs=n_jobs,
+        random_state=random_state,
+        tick=tick,
+    )
+    return whole if groups is None else groups
+
+
+def gene_tables(
+    adata: Any,
+    *,
+    key: str,
+    by: str | None,
+    subsamples: int,
+    top: int,
+    wilcoxon: bool,
+    n_jobs: int | None,
+    random_state: int,
+    tick: Callable[[int, int], None] | None,
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
     check_count(subsamples, "subsamples", 0)
     if subsamples == 1:
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
     check_count(top, "top")
     moves, control, target = stored.moves(), stored.cells("control"), stored.cells("target")
-    names, groups, others = ["all"], np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)
+    for cells, name in ((control, stored.design.control), (target, stored.design.target)):
+        check_enough(cells.shape[0], f"the group {name!r}, which the map was learned on,", 1)
+    names: list[str | None] = [""]
+    groups, others = np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)
     if by is not None:
         names, groups, others = _codes(labels(adata, by, "by"), stored.rows("control"), stored.rows("target"))
-    kept = np.flatnonzero(groups >= 0)
-    moves, control, groups = moves[kept], control[kept], groups[kept]
     means = None
     if subsamples:
         like, rng = stored.unfitted().set_params(n_jobs=n_jobs), np.random.default_rng(random_state)
         means = subsampled_means(like, control, target, groups, subsamples, rng, tick)
-    tables = {}
-    for code, name in enumerate(names):
-        mine, theirs = groups == code, others == code
-        tables[name] = tabulate(
-            moves[mine],
-            control[mine],
-            target[theirs],
-            stored.names,
-            means=None if means is None else means[:, code],
-            top=top,
-            wilcoxon=wilcoxon,
-        )
-    return tables["all"] if by is None else pd.concat(tables, names=[by])
+
+    def table(mine: Any, theirs: Any, averages: Any) -> pd.DataFrame:
+        parts = moves[mine], control[mine], target[theirs]
+        return tabulate(*parts, stored.names, means=averages, top=top, wilcoxon=wilcoxon)
+
+    shares = np.bincount(groups, minlength=len(names)) / groups.size
+    everyone = None if means is None else np.einsum("sgt,g->st", means, shares)
+    whole = table(slice(None), slice(None), everyone)
+    if by is None:
+        return whole, None
+    found = {
+        name: table(groups == code, others == code, None if means is None else means[:, code])
+        for code, name in enumerate(names)
+        if name is not None
+    }
+    return whole, pd.concat(found, names=[by])
 
 
-def _codes(found: Any, rows: Any, others: Any) -> tuple[list[str], Any, Any]:
-    """The groups that have control cells, and which of them each control and each target cell is in (−1: none)."""
-    names = sorted({entry for entry in found[rows] if entry is not None})
+def _codes(found: Any, rows: Any, others: Any) -> tuple[list[str | None], Any, Any]:
+    """The groups of the control cells, and which of them each control and each target cell is in (−1: none).
+
+    Control cells without an entry are a group of their own, None, the last.
+    """
+    names: list[str | None] = sorted({entry for entry in found[rows] if entry is not None})
     if not names:
         raise InputError("by must be a column in which control cells have an entry; none has")
+    if any(entry is None for entry in found[rows]):
+        names.append(None)
     place = {name: k for k, name in enumerate(names)}
-    return names, *(np.array([place.get(entry, -1) for entry in found[part]]) for part in (rows, others))
+    mine, theirs = (np.array([place.get(entry, -1) for entry in found[part]]) for part in (rows, others))
+    return names, mine, theirs

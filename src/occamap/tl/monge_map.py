@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from occamap._optional import optional
-from occamap.costs import L1, Cost
+from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InputError
 from occamap.maps import MongeMap
 from occamap.selection import MongeMapCV
-from occamap.tl.cells import check_adata, genes_of, numbers, pair_of
+from occamap.tl.cells import check_adata, genes_of, pair_of, samples
 from occamap.tl.stored import Design, write
 
 AUTO = "auto"
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
-TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
+GAMMA, TARGETS = 0.3, 10.0  # effective targets of a cell, where nothing else is asked for
 
 
 def monge_map(
@@ -29,6 +26,7 @@ def monge_map(
     use_genes: Any = None,
     counts: str = "refuse",
     cost: Cost | type[Cost] | None = None,
+    gammas: Any = None,
     epsilon: float | str = TARGETS,
     epsilon_scale: str = "perplexity",
     ties: str = "zero",
@@ -60,16 +58,19 @@ def monge_map(
         What to do about raw counts: "refuse" them, "normalize" them here (to a total of 1e4 a cell, then log1p), or
         "keep" whole numbers as they are.
     cost
-        Such as `L1(1.0)`, the default: the penalty and its strength γ. Or the penalty alone, such as `STVS`: then
+        Such as `L1(0.3)`, the default: the penalty and its strength γ. Or the penalty alone, such as `STVS`: then
         held-out cells choose γ.
+    gammas
+        "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     epsilon, epsilon_scale
         As for `MongeMap`, by default the ε at which a cell has 10 effective targets; or "auto": then held-out cells
         choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost, and `epsilon_scale` is of no account.
     ties, relax, reach, tol, max_iter, max_memory, n_jobs
         As for `MongeMap`; here the shrinkage on the genes that the penalty chose is undone (`relax=1`) by default.
     max_density
-        Where held-out cells choose: the share of entries that may move at most. The most faithful of these maps is
-        taken; None takes the sparsest within one standard error of the most faithful of all.
+        Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
+        taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
+        the most faithful map is taken.
     random_state
         Seed of the splits, where held-out cells choose.
     verbose
@@ -86,8 +87,8 @@ def monge_map(
     `adata.layers["occamap_displacement"]` : the displacement of each control cell, CSR (other cells are empty)
     `adata.var["occamap_share"]`, `["occamap_mean"]` : the share of control cells in which a gene moves, and how far on
     average over all of them; NaN for genes that were not used
-    `adata.obs["occamap_n_genes"]`, `["occamap_distance"]` : how many genes move in a control cell, and the length of the
-    displacement; NaN for other cells
+    `adata.obs["occamap_n_genes"]`, `["occamap_distance"]` : how many genes move in a control cell, and the length of
+    the displacement; NaN for other cells
     `adata.uns["occamap"]` : parameters, ε, status, versions
 
     Examples
@@ -102,39 +103,33 @@ def monge_map(
     if not isinstance(key_added, str) or not key_added or "/" in key_added:
         raise InputError(f"key_added must be a name without '/'; got {key_added!r}")
     design = Design(str(groupby), str(control), str(target), layer, counts)
-    rows, others = pair_of(adata, groupby, control, target)
-    genes = genes_of(adata, use_genes)
-    names = np.asarray(adata.var_names)[genes]
-    source, targets = (_named(numbers(adata, part, layer, counts, genes), names) for part in (rows, others))
+    pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
+    source, targets = samples(adata, pair, layer, counts, genes)
     shared = {"reach": reach, "tol": tol, "max_iter": max_iter, "max_memory": max_memory, "n_jobs": n_jobs}
-    penalty = L1(1.0) if cost is None else cost
-    if isinstance(penalty, Cost) and epsilon != AUTO:
-        show = verbose if verbose is not None else False
-        fitted = MongeMap(penalty, epsilon, epsilon_scale, ties, relax, **shared, verbose=show).fit(source, targets)  # type: ignore[arg-type]
+    penalty = L1(GAMMA) if cost is None else cost
+    if isinstance(penalty, Cost) and gammas is None and epsilon != AUTO:
+        like = MongeMap(penalty, epsilon, epsilon_scale, ties, relax, **shared, verbose=verbose)  # type: ignore[arg-type]
+        fitted = like.fit(source, targets)
     else:
+        rule = "one_se" if max_density is None else "density"
+        if isinstance(penalty, Cost) and gammas is None:
+            gammas, rule = [float(getattr(penalty, "gamma", 0.0))], "best"
         search = MongeMapCV(
-            penalty,
-            gammas=None if isinstance(penalty, type) else [float(getattr(penalty, "gamma", 0.0))],
+            L1 if isinstance(penalty, SqL2) else penalty,  # which is ½ℓ2² at γ = 0
+            gammas=None if isinstance(gammas, str) and gammas == AUTO else gammas,
             epsilon=EPSILONS if epsilon == AUTO else epsilon,
             epsilon_scale="mean" if epsilon == AUTO else epsilon_scale,
             ties=ties,
             relax=relax,
-            rule="one_se" if max_density is None else "density",
-            max_density=max_density,
+            rule=rule,
+            max_density=max_density if rule == "density" else None,
             random_state=random_state,
             verbose=verbose,
             **shared,  # type: ignore[arg-type]
         ).fit(source, targets)
         fitted = search.best_map_
         fitted.selection_ = search
-    write(adata, key_added, design, rows, genes, fitted.displacement(source), fitted)
+    write(adata, key_added, design, pair[0], genes, fitted.displacement(source), fitted)
     if hasattr(fitted, "selection_"):
         adata.uns[key_added]["selection"] = str(fitted.selection_.diagnostics_)
     return fitted
-
-
-def _named(matrix: Any, names: Any) -> Any:
-    """The numbers with the names of their genes."""
-    made = optional("anndata", "occamap.tl").AnnData(matrix)
-    made.var_names = names
-    return made

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap import costs
+from occamap._kernels.columns import column_sums
 from occamap._record import versions, without_none
 from occamap.costs import Cost
 from occamap.errors import InputError
@@ -60,7 +61,9 @@ class Stored:
 
     def moves(self) -> sp.csr_array:
         """The displacements of the control cells, in the genes that were used."""
-        return sp.csr_array(sp.csr_array(self.adata.layers[f"{self.key}_displacement"])[self.rows("control")][:, self.genes])
+        return sp.csr_array(
+            sp.csr_array(self.adata.layers[f"{self.key}_displacement"])[self.rows("control")][:, self.genes]
+        )
 
     def unfitted(self) -> MongeMap:
         """The map that was fitted, without what it learned; ε is the one that it had."""
@@ -78,11 +81,11 @@ def write(adata: Any, key: str, design: Design, rows: Rows, genes: Mask, moves: 
         adata.layers[f"{key}_displacement"] = _spread(moves, rows, np.flatnonzero(genes), (n, d))
         share, mean = (np.full(d, np.nan) for _ in range(2))
         share[genes] = np.bincount(moves.indices, minlength=moves.shape[1]) / moves.shape[0]
-        mean[genes] = np.asarray(moves.mean(axis=0, dtype=np.float64)).ravel()
+        mean[genes] = column_sums(moves)[0] / moves.shape[0]
         adata.var[f"{key}_share"], adata.var[f"{key}_mean"] = share, mean
         moving, distance = (np.full(n, np.nan) for _ in range(2))
         moving[rows] = np.diff(moves.indptr)
-        distance[rows] = np.sqrt(np.asarray(moves.multiply(moves).sum(axis=1, dtype=np.float64)).ravel())
+        distance[rows] = np.sqrt(moves.astype(np.float64).power(2).sum(axis=1))
         adata.obs[f"{key}_n_genes"], adata.obs[f"{key}_distance"] = moving, distance
         adata.uns[key] = describe(design, fitted)
 
@@ -131,7 +134,9 @@ def read(adata: Any, key: str) -> Stored:
         raise InputError(f"key must be that of a map in adata, but {absent[0]} is absent{there}")
     entry = adata.uns[key]
     names = [field.name for field in fields(Design)]
-    return Stored(adata, key, Design(**{name: entry["params"][name] for name in names if name in entry["params"]}), entry)
+    return Stored(
+        adata, key, Design(**{name: entry["params"][name] for name in names if name in entry["params"]}), entry
+    )
 
 
 def _spread(moves: sp.csr_array, rows: Rows, columns: NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_matrix:

@@ -1,0 +1,188 @@
+"""`occamap evaluate`: how good maps are on cells they have not seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from occamap.cli import options as given
+from occamap.cli.console import literal, out, progress
+from occamap.cli.fit import show_files
+
+SHOWN = {  # heads, and what they show the mean of
+    "density": "density",
+    "divergence": "divergence",
+    "mmd": "MMD²",
+    "energy": "energy",
+    "pearson_r2_means_train": "R² of means",
+    "r2_score_changes_train": "R² of changes",
+    "rbo_train": "RBO",
+}
+HELP = """Fit maps on train cells, move held-out control cells, and compare them with held-out target cells.
+
+Every target group (and every group of --within) is split at random, several times; every cost and strength is learned \
+on the train cells alone. Beside them: nothing moved, all moved by the difference of the means, and target cells \
+of the train fold. DIR gets [bold]evaluation.parquet[/bold] and [bold]evaluation.csv[/bold] (a row a condition, \
+split and method) and [bold]run.json[/bold]. What is computed is kept at once: after an interruption, the same \
+command goes on.
+
+[bold]Examples[/bold]
+  occamap evaluate cells.h5ad --groupby condition --control control --out evaluation
+  occamap evaluate cells.h5ad --groupby drug --control DMSO --within cell_line --hvg 5000 --splits 5 --out evaluation
+  occamap evaluate cells.h5ad --groupby drug --control DMSO --targets Givinostat --targets Belinostat \
+--costs sql2,l1 --gammas 0.1,1 --out evaluation
+"""
+
+
+def evaluate(
+    data: given.Data,
+    *,
+    groupby: given.Groupby,
+    control: given.Control,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--targets",
+            metavar="NAME",
+            help="A group to move the control to; give it again for another. All others if not given.",
+            rich_help_panel=given.CELLS,
+        ),
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of obs, such as the cell line: evaluate in each of its groups.",
+            rich_help_panel=given.CELLS,
+        ),
+    ] = None,
+    layer: given.Layer = None,
+    counts: given.CountsChoice = given.Counts.refuse,
+    hvg: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Use the N genes that vary most; all if not given.", rich_help_panel=given.CELLS
+        ),
+    ] = None,
+    costs: Annotated[
+        str,
+        typer.Option(metavar="NAME,…", help="Of sql2, sql2_pca, l1, stvs and koverlap.", rich_help_panel=given.MAP),
+    ] = "sql2,sql2_pca,l1,stvs",
+    gammas: Annotated[
+        str, typer.Option(metavar="G,G,…", help="Rising strengths.", rich_help_panel=given.MAP)
+    ] = "0.01,0.03,0.1,0.3,1,3",
+    k: given.K = None,
+    epsilon: Annotated[
+        str, typer.Option(metavar="E,…", help="Entropic regularisation, one or several.", rich_help_panel=given.MAP)
+    ] = "0.1",
+    epsilon_scale: Annotated[
+        given.EpsilonScale, typer.Option("--epsilon-scale", help="What ε is a multiple of.", rich_help_panel=given.MAP)
+    ] = given.EpsilonScale.mean,
+    relax: given.Relax = 0.0,
+    splits: Annotated[int, typer.Option(min=1, help="Random splits.", rich_help_panel=given.WORK)] = 10,
+    test_size: Annotated[
+        float, typer.Option(min=0.05, max=0.5, help="Share of cells to hold out.", rich_help_panel=given.WORK)
+    ] = 0.2,
+    components: Annotated[
+        int,
+        typer.Option(min=1, help="Principal components to measure distances on.", rich_help_panel=given.WORK),
+    ] = 50,
+    markers: Annotated[int, typer.Option(min=2, help="Genes that count as markers.", rich_help_panel=given.WORK)] = 50,
+    close_ups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--close-up",
+            metavar="CONDITION",
+            help='Compute the divergence over all genes, too, for such as "MCF7: Givinostat" (slow); may be repeated.',
+            rich_help_panel=given.WORK,
+        ),
+    ] = None,
+    max_memory: given.MaxMemory = None,
+    threads: given.Threads = None,
+    seed: given.Seed = 0,
+    out_directory: given.OutDirectory,
+    as_json: given.AsJson = False,
+) -> None:
+    begun = time.perf_counter()
+    with progress("loading"):
+        from occamap.evaluation import evaluate as run
+        from occamap.run_record import RunRecord
+        from occamap.runs.options import parse_numbers
+
+    with progress("evaluating") as tick:
+        table = run(
+            data,
+            groupby=groupby,
+            control=control,
+            targets=targets or None,
+            within=within,
+            layer=layer,
+            counts=counts.value,
+            costs=[name.strip() for name in costs.split(",") if name.strip()],
+            gammas=parse_numbers(gammas, "gammas"),
+            k=k,
+            epsilon=parse_numbers(epsilon, "epsilon"),
+            epsilon_scale=epsilon_scale.value,
+            relax=relax,
+            splits=splits,
+            test_size=test_size,
+            hvg=hvg,
+            components=components,
+            markers=markers,
+            close_ups=close_ups or [],
+            out=out_directory,
+            max_memory=max_memory,
+            n_jobs=threads,
+            random_state=seed,
+            verbose=False,
+            tick=tick,
+        )
+    record = RunRecord.read(out_directory)
+    if as_json:
+        rows = json.loads(_means(table).to_json(orient="records"))
+        print(json.dumps({**record.to_dict(), "directory": out_directory, "means": rows}, indent=2))
+        return
+    result, resumed = record.result, record.result["splits_from_earlier_runs"]
+    again = f" ({resumed} of them computed before)" if resumed else ""
+    out.print(
+        Text(
+            f"{len(result['conditions'])} conditions × {splits} splits{again}: means over all of them. Lower is better "
+            "for divergence, MMD² and energy, higher for R² and RBO.",
+            style="bold",
+        ),
+        soft_wrap=True,
+    )
+    out.print(_drawn(table))
+    if result["rows_not_converged"]:
+        out.print(Text(f"{result['rows_not_converged']} rows did not converge: {result['message']}", style="yellow"))
+    show_files(out_directory, record.files, time.perf_counter() - begun)
+
+
+evaluate.__doc__ = HELP
+
+
+def _means(table: Any) -> Any:
+    """A row a method, γ and ε, in the order of the table."""
+    keys = ["method", "gamma", "epsilon"]
+    return table.groupby(keys, dropna=False, sort=False)[list(SHOWN)].mean().reset_index()
+
+
+def _drawn(table: Any) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    drawn.add_column("method")
+    for head in ("γ", "ε", *SHOWN.values()):
+        drawn.add_column(head, justify="right")
+    for row in _means(table).to_dict("records"):
+        shown = [_number(row[name]) for name in ("gamma", "epsilon")]
+        shown += [f"{row['density']:.1%}" if row["density"] == row["density"] else ""]
+        drawn.add_row(literal(row["method"]), *shown, *(_number(row[name]) for name in list(SHOWN)[1:]))
+    return drawn
+
+
+def _number(value: float) -> str:
+    return "" if value != value else f"{value:.3g}"

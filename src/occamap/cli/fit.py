@@ -1,0 +1,175 @@
+"""`occamap fit`: from a file of cells to the genes that move."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from occamap.cli import options as given
+from occamap.cli.console import literal, out, progress
+
+if TYPE_CHECKING:
+    from occamap.runs.fitting import FitRun
+
+SHOWN = 10  # genes
+HELP = """Learn which genes move from the control to the target cells, in which cells, and how far.
+
+DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]genes.csv[/bold] (a row a gene, those that \
+move most first), [bold]cells.csv[/bold] (a row a control cell) and [bold]run.json[/bold] (what was asked, with what, \
+and what came of it); with --by also a table of genes for each group, where held-out cells choose also \
+[bold]choice.csv[/bold]. All of them appear together, or none.
+
+[bold]Examples[/bold]
+  occamap fit cells.h5ad --groupby condition --control control --target stimulated --out run
+  occamap fit cells.h5ad --groupby drug --control DMSO --target Abexinostat --by cell_type --counts normalize --out run
+  occamap fit cells.h5ad --groupby drug --control DMSO --target Abexinostat --gamma auto --epsilon auto --out run
+"""
+
+
+def fit(
+    data: given.Data,
+    *,
+    groupby: given.Groupby,
+    control: given.Control,
+    target: given.Target,
+    layer: given.Layer = None,
+    use_genes: given.UseGenes = None,
+    counts: given.CountsChoice = given.Counts.refuse,
+    cost: given.Cost = given.CostName.l1,
+    gamma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="G|auto",
+            help="Strength of the penalty; with auto held-out cells choose it.",
+            show_default="0.3",
+            rich_help_panel=given.MAP,
+        ),
+    ] = None,
+    k: given.K = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="E|auto",
+            help="Entropic regularisation; with auto held-out cells choose it.",
+            show_default="10",
+            rich_help_panel=given.MAP,
+        ),
+    ] = None,
+    epsilon_scale: given.Scale = None,
+    relax: given.Relax = 1.0,
+    max_density: Annotated[
+        float | None,
+        typer.Option(
+            metavar="D",
+            help="With --gamma auto: the share of entries that may move at most.",
+            show_default="0.1",
+            rich_help_panel=given.MAP,
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of obs: a table of genes for each of its groups, too.",
+            rich_help_panel=given.TABLE,
+        ),
+    ] = None,
+    subsamples: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Fit again on so many halves of the cells, for intervals; 0 for none.",
+            rich_help_panel=given.TABLE,
+        ),
+    ] = 20,
+    max_memory: given.MaxMemory = None,
+    threads: given.Threads = None,
+    seed: given.Seed = 0,
+    out_directory: given.OutDirectory,
+    write_adata: Annotated[
+        bool,
+        typer.Option(
+            "--write-adata", help="Write the cells with all results as cells.h5ad.", rich_help_panel=given.OUTPUT
+        ),
+    ] = False,
+    as_json: given.AsJson = False,
+) -> None:
+    begun = time.perf_counter()
+    with progress("loading"):
+        from occamap.runs.fitting import fit as run
+        from occamap.runs.options import MapOptions, Question, parse_number
+
+    done = run(
+        data,
+        out_directory,
+        Question(groupby, control, target, layer, use_genes, counts.value),
+        MapOptions(
+            cost.value,
+            parse_number(gamma, "gamma"),
+            k,
+            parse_number(epsilon, "epsilon"),
+            given.value(epsilon_scale),
+            relax,
+            max_density,
+        ),
+        by=by,
+        subsamples=subsamples,
+        max_memory=max_memory,
+        threads=threads,
+        seed=seed,
+        write_adata=write_adata,
+        stage=progress,
+    )
+    if as_json:
+        first = json.loads(done.table.head(SHOWN).reset_index().to_json(orient="records"))
+        print(json.dumps({**done.record.to_dict(), "directory": str(done.directory), "first_genes": first}, indent=2))
+    else:
+        show(done, time.perf_counter() - begun)
+
+
+fit.__doc__ = HELP
+
+
+def show(done: FitRun, seconds: float) -> None:
+    """The headline, how the solver ended, the first genes, and where the rest is."""
+    result, table = done.record.result, done.table
+    told = (
+        f"{result['n_genes_in_half']:,} of {result['n_genes']:,} genes move in at least half of the "
+        f"{result['n_cells']:,} control cells; in a cell, {result['median_genes_per_cell']:,.0f} move (median)."
+    )
+    out.print(Text(told, style="bold"), soft_wrap=True)
+    out.print(Text(f"{result['message']}", style="" if result["status"] == "converged" else "yellow"))
+    gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g}; "
+    targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
+    out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
+    if result["diagnostics"]:
+        out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
+    out.print(gene_rows(table.head(SHOWN)))
+    show_files(done.directory, done.record.files, seconds)
+
+
+def gene_rows(table: object) -> Table:
+    """The genes as a table for people."""
+    rows = table.reset_index().to_dict("records")  # type: ignore[attr-defined]
+    sure = bool(rows) and "low" in rows[0]
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    drawn.add_column("gene")
+    heads = "moves in", "mean", *(("95 % interval", "found in") if sure else ()), "observed", "Wilcoxon p, adjusted"
+    for head in heads:
+        drawn.add_column(head, justify="right")
+    for row in rows:
+        interval = (f"{row['low']:+.2f} to {row['high']:+.2f}", f"{row['frequency']:.0%}") if sure else ()
+        numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", *interval, f"{row['observed']:+.3f}"
+        drawn.add_row(literal(row["gene"], longest=30), *numbers, f"{row['wilcoxon_p_adjusted']:.2g}")
+    return drawn
+
+
+def show_files(directory: object, files: dict[str, str], seconds: float) -> None:
+    """What was written, and how long it took."""
+    listed = ", ".join(files.values())
+    out.print(Text(f"\n{seconds:.1f} s; wrote {listed} in ") + literal(directory, longest=4096), soft_wrap=True)

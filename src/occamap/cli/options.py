@@ -1,0 +1,102 @@
+"""Options that several commands have, with the same words."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import Annotated
+
+import typer
+
+CELLS, MAP, TABLE, WORK, OUTPUT = "Which cells", "Which map", "Which tables", "How to work", "What to write"
+
+
+class CostName(StrEnum):
+    """The penalties."""
+
+    sql2 = "sql2"
+    l1 = "l1"
+    stvs = "stvs"
+    koverlap = "koverlap"
+
+
+class Counts(StrEnum):
+    """What to do about raw counts."""
+
+    refuse = "refuse"
+    normalize = "normalize"
+    keep = "keep"
+
+
+class EpsilonScale(StrEnum):
+    """What ε is a multiple of."""
+
+    mean = "mean"
+    median = "median"
+    std = "std"
+    max = "max"
+    absolute = "absolute"
+    perplexity = "perplexity"
+
+
+Data = Annotated[str, typer.Argument(metavar="DATA.h5ad", help="Cells × genes, normalised and logged.")]
+Groupby = Annotated[
+    str, typer.Option("--groupby", metavar="COLUMN", help="Column of obs with the groups.", rich_help_panel=CELLS)
+]
+Control = Annotated[str, typer.Option("--control", metavar="NAME", help="The group to move.", rich_help_panel=CELLS)]
+Target = Annotated[
+    str, typer.Option("--target", metavar="NAME", help="The group to move it to.", rich_help_panel=CELLS)
+]
+Layer = Annotated[
+    str | None, typer.Option("--layer", metavar="NAME", help="Layer to use instead of X.", rich_help_panel=CELLS)
+]
+UseGenes = Annotated[
+    str | None,
+    typer.Option(
+        "--use-genes",
+        metavar="COLUMN",
+        help="Column of var that marks the genes to use, such as highly_variable; all if not given.",
+        rich_help_panel=CELLS,
+    ),
+]
+CountsChoice = Annotated[
+    Counts,
+    typer.Option(
+        "--counts",
+        help="Raw counts: refuse them, normalize them here (to 10,000 a cell, then log1p), or keep whole numbers.",
+        rich_help_panel=CELLS,
+    ),
+]
+Cost = Annotated[CostName, typer.Option("--cost", help="The penalty on what moves.", rich_help_panel=MAP)]
+K = Annotated[
+    int | None,
+    typer.Option("--k", min=1, help="For koverlap: genes that move at the least.", rich_help_panel=MAP),
+]
+Scale = Annotated[
+    EpsilonScale | None,
+    typer.Option(
+        "--epsilon-scale",
+        help="What ε is a multiple of: a statistic of the costs, 1 (absolute), or effective targets (perplexity).",
+        show_default="perplexity",
+        rich_help_panel=MAP,
+    ),
+]
+Relax = Annotated[
+    float,
+    typer.Option("--relax", min=0.0, max=1.0, help="How much of the penalty's shrinkage to undo.", rich_help_panel=MAP),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option("--max-memory", metavar="SIZE", help="For the whole process, such as 2GB.", rich_help_panel=WORK),
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="All cores if not given.", rich_help_panel=WORK)]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn at random.", rich_help_panel=WORK)]
+OutDirectory = Annotated[
+    str,
+    typer.Option("--out", "-o", metavar="DIR", help="Where the files go; made if need be.", rich_help_panel=OUTPUT),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the record as JSON, for machines.", rich_help_panel=OUTPUT)]
+
+
+def value(choice: Enum | None) -> str | None:
+    """What was chosen, as text."""
+    return None if choice is None else str(choice.value)

@@ -1,0 +1,32 @@
+"""Errors in the words of the command line: parameters as the options they came from."""
+
+from __future__ import annotations
+
+import re
+
+ALIKE = (
+    "groupby control target group layer use_genes counts cost gamma gammas k epsilon epsilon_scale relax max_density "
+    "max_memory by subsamples out targets within costs splits test_size hvg components markers"
+)
+OTHERS = {"n_jobs": "--threads", "random_state": "--seed", "cv": "--splits", "close_ups": "--close-up"}
+OPTIONS = {
+    **{name: f"--{name.replace('_', '-')}" for name in ALIKE.split()},
+    **OTHERS,
+    **{"data": "DATA", "model": "MODEL", "adata": "DATA"},
+}
+_NAMES = "|".join(sorted(OPTIONS, key=len, reverse=True))
+_SUBJECT = re.compile(rf"^(?:{_NAMES})(?: and (?:{_NAMES}))?(?= must\b|:|,)")
+_NAME = re.compile(rf"\b(?:{_NAMES})\b")
+_SETTING = re.compile(rf"\b({_NAMES})='(\w+)'")
+
+
+def spoken(message: str) -> str:
+    """The message with options instead of parameters.
+
+    >>> spoken("use_genes must be a column of adata.var; got 'x'")
+    "--use-genes must be a column of adata.var; got 'x'"
+    >>> spoken("adata.X holds raw counts (let it be done here, with counts='normalize')")
+    'adata.X holds raw counts (let it be done here, with --counts normalize)'
+    """
+    settings = _SETTING.sub(lambda found: f"{OPTIONS[found[1]]} {found[2]}", message)
+    return _SUBJECT.sub(lambda found: _NAME.sub(lambda name: OPTIONS[name[0]], found[0]), settings)

@@ -1,0 +1,135 @@
+"""Principal components of any part of the cells, from one Gram matrix of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._memory import Budget
+from occamap._validate import Samples
+from occamap._workers import Workers
+from occamap.costs import SqL2
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+BLOCK = 512  # rows of a Gram matrix at a time
+SMALL = 800  # cells up to which all eigenvectors are cheap
+SPARE = 14  # vectors beside those wanted, which speed them up
+SETTLED = 1e-5  # relative change of an eigenvalue from which on it is taken
+LEAST = 1e-6  # of the largest variance: components below are rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """`axes` (genes × components) are orthonormal; the mean of the cells they were learned on is at 0."""
+
+    axes: NDArray[Any]
+    offset: Floats
+
+    def __call__(self, cells: Any) -> Floats:
+        """The coordinates of cells (cells × genes)."""
+        return self.directions(cells) - self.offset
+
+    def directions(self, moves: Any) -> Floats:
+        """The coordinates of displacements, which have no origin."""
+        return np.asarray(moves @ self.axes, dtype=np.float64)
+
+
+class Gram:
+    """Inner products of all cells of two groups, in single precision: ⟨x, y⟩ to about 1e-7 of ‖x‖‖y‖."""
+
+    def __init__(
+        self,
+        control: Samples,
+        target: Samples,
+        workers: Workers,
+        budget: Budget,
+        within: NDArray[Any] | None = None,
+    ) -> None:
+        n, m = control.shape[0], target.shape[0]
+        budget.require(4.0 * (m * (n + m) + (n * n if within is None else 0)), f"inner products of {n + m:,} cells")
+        self.control, self.target = control.csr(), target.csr()
+        self.within = _gram(control, control, workers) if within is None else within
+        self.across, self.beyond = _gram(control, target, workers), _gram(target, target, workers)
+
+    def components(self, rows: Rows, others: Rows, count: int) -> Components:
+        """Those of these control cells and these target cells together."""
+        n, m = rows.size, others.size
+        K = np.empty((n + m, n + m), dtype=np.float32)
+        K[:n, :n] = self.within[np.ix_(rows, rows)]
+        K[:n, n:] = self.across[np.ix_(rows, others)]
+        K[n:, :n] = K[:n, n:].T
+        K[n:, n:] = self.beyond[np.ix_(others, others)]
+        vectors, values = _leading(K, count)
+        X, Y = self.control[rows], self.target[others]
+        mean = np.asarray(X.sum(axis=0) + Y.sum(axis=0), dtype=np.float64).ravel() / (n + m)
+        weights = vectors / np.sqrt(values)
+        axes = X.T @ weights[:n] + Y.T @ weights[n:] - np.outer(mean, weights.sum(axis=0))
+        axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+        return Components(axes.astype(self.control.dtype), mean @ axes)
+
+
+def _leading(K: NDArray[Any], count: int) -> tuple[Floats, Floats]:
+    """The leading eigenvectors, as columns, and eigenvalues of the Gram matrix, once the mean is taken out of it."""
+    size = K.shape[0]
+    wanted = min(count, size - 1)
+    means = K.mean(axis=0, dtype=np.float64)
+    K -= (means - means.mean() / 2).astype(K.dtype)
+    K -= (means - means.mean() / 2).astype(K.dtype)[:, None]
+    if size <= SMALL:
+        values, vectors = np.linalg.eigh(K.astype(np.float64))
+    else:
+        values, vectors = _krylov(K, wanted)
+    order = np.argsort(-values, kind="stable")[:wanted]
+    order = order[values[order] > LEAST * values[order[0]]]
+    return vectors[:, order].astype(np.float64), values[order].astype(np.float64)
+
+
+def _krylov(K: NDArray[Any], wanted: int) -> tuple[Floats, NDArray[Any]]:
+    """Eigenvalues and vectors by block Lanczos: products with many vectors at once, which a Gram matrix is fast at.
+
+    It ends when no wanted eigenvalue changes by more than `SETTLED` of itself from one block to the next.
+    """
+    step = np.random.default_rng(0).normal(size=(K.shape[0], wanted + SPARE)).astype(K.dtype)
+    step, _ = np.linalg.qr(step)
+    basis, images = step, np.empty((K.shape[0], 0), K.dtype)
+    last = np.zeros(wanted)
+    while True:
+        image = K @ step
+        images = np.hstack([images, image])
+        projected = (basis.T @ images).astype(np.float64)
+        values, turns = np.linalg.eigh((projected + projected.T) / 2)
+        leading = values[::-1][:wanted]
+        if np.all(np.abs(leading - last) <= SETTLED * leading) or basis.shape[1] + step.shape[1] > K.shape[0]:
+            return values, basis @ turns.astype(K.dtype)
+        last = leading
+        for _ in range(2):  # once more, for what rounding left
+            image = image - basis @ (basis.T @ image)
+            image, _ = np.linalg.qr(image)
+        step, basis = image, np.hstack([basis, image])
+
+
+def _gram(X: Samples, Y: Samples, workers: Workers) -> NDArray[Any]:
+    """⟨x, y⟩ = ½‖x‖² + ½‖y‖² − ½‖x − y‖²; where Y is X, of each pair once."""
+    same = X is Y
+    squares = [np.asarray(_square(side.csr()).sum(axis=1), dtype=np.float64).ravel() for side in (X, Y)]
+    out = np.empty((X.shape[0], Y.shape[0]), dtype=np.float32)
+    for i in range(0, X.shape[0], BLOCK):
+        stop, j = min(i + BLOCK, X.shape[0]), i if same else 0
+        half = np.empty((stop - i, Y.shape[0] - j))
+        SqL2()._fill(X.rows(i, stop), Y.rows(j, Y.shape[0]), half, workers)
+        np.subtract(0.5 * squares[1][j:], half, out=half)
+        half += 0.5 * squares[0][i:stop, None]
+        out[i:stop, j:] = half
+        if same:
+            out[j:, i:stop] = out[i:stop, j:].T
+    return out
+
+
+def _square(matrix: sp.csr_array) -> sp.csr_array:
+    return sp.csr_array((np.square(matrix.data, dtype=np.float64), matrix.indices, matrix.indptr), shape=matrix.shape)

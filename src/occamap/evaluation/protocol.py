@@ -1,0 +1,176 @@
+"""What is to be evaluated, checked before any work, and what of it decides the numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from occamap._containers import in_memory
+from occamap._validate import check_choice, check_count, check_number
+from occamap.costs import L1, STVS, Cost, KOverlap
+from occamap.errors import InputError
+from occamap.sinkhorn import EpsilonRule
+from occamap.tl.cells import Rows, check_adata, labels, matrix_of, pair_of, rows_of, some
+
+SQL2, SQL2_PCA, L1_, STVS_, KOVERLAP = "sql2", "sql2_pca", "l1", "stvs", "koverlap"
+COSTS = SQL2, SQL2_PCA, L1_, STVS_, KOVERLAP
+BASELINES = "identity", "mean_shift", "treated"
+GAMMAS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0
+FEWEST = 10  # cells of each group: two to test on, at a fifth
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Every parameter that decides the numbers."""
+
+    groupby: str
+    control: str
+    targets: tuple[str, ...]
+    within: str | None
+    layer: str | None
+    counts: str
+    costs: tuple[str, ...]
+    gammas: tuple[float, ...]
+    k: int | None
+    epsilon: tuple[float, ...]
+    epsilon_scale: str
+    ties: str
+    relax: float
+    splits: int
+    test_size: float
+    hvg: int | None
+    components: int
+    markers: int
+    close_ups: tuple[str, ...]
+    tol: float
+    max_iter: int
+    random_state: int
+
+    def penalties(self) -> list[tuple[str, Cost, tuple[float, ...]]]:
+        """Name, cost and γ of each family of maps in gene space; ½ℓ2² is ℓ1 at γ = 0."""
+        found: list[tuple[str, Cost, tuple[float, ...]]] = []
+        plain = (0.0,) if SQL2 in self.costs else ()
+        if plain or L1_ in self.costs:
+            found.append((L1_, L1(1.0), plain + (self.gammas if L1_ in self.costs else ())))
+        if STVS_ in self.costs:
+            found.append((STVS_, STVS(1.0), self.gammas))
+        if KOVERLAP in self.costs and self.k is not None:
+            found.append((KOVERLAP, KOverlap(1.0, self.k), self.gammas))
+        return found
+
+    def fingerprint(self, data: str) -> str:
+        """Of these parameters on these data."""
+        text = json.dumps([asdict(self), data], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Condition(NamedTuple):
+    """A target group against the control, within a group of cells if asked for."""
+
+    label: str
+    within: str
+    target: str
+    rows: Rows
+    others: Rows
+
+
+def check_protocol(
+    adata: Any,
+    *,
+    targets: Any,
+    costs: Sequence[str],
+    gammas: Sequence[float],
+    epsilon: Any,
+    close_ups: Sequence[str],
+    **rest: Any,
+) -> tuple[Protocol, list[Condition]]:
+    """The protocol and its conditions, or an error that names the argument."""
+    check_adata(adata)
+    names = (costs,) if isinstance(costs, str) else tuple(costs)
+    for name in names:
+        check_choice(name, "costs", COSTS)
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"costs must be one or several of {', '.join(COSTS)}, each once; got {costs!r}")
+    if (KOVERLAP in names) != (rest["k"] is not None):
+        raise InputError(f"k must be given with the cost {KOVERLAP!r}, and with no other; got {rest['k']!r}")
+    strengths = tuple(check_number(gamma, "gammas", 0, open_low=True) for gamma in gammas)
+    if not strengths or list(strengths) != sorted(set(strengths)):
+        raise InputError(f"gammas must be rising numbers > 0; got {list(gammas)!r}")
+    epsilons = tuple(epsilon) if np.iterable(epsilon) and not isinstance(epsilon, str) else (epsilon,)
+    for value in epsilons:
+        EpsilonRule(value, rest["epsilon_scale"])
+    if not epsilons or len(set(epsilons)) < len(epsilons):
+        raise InputError(f"epsilon must be one or several different numbers; got {epsilon!r}")
+    check_choice(rest["ties"], "ties", ("zero", "occam"))
+    check_number(rest["relax"], "relax", 0, 1)
+    check_number(rest["test_size"], "test_size", 0.05, 0.5)
+    check_number(rest["tol"], "tol", 0, open_low=True)
+    for name, low in {"splits": 1, "components": 1, "markers": 2, "max_iter": 1, "random_state": 0}.items():
+        check_count(rest[name], name, low)
+    if rest["k"] is not None:
+        check_count(rest["k"], "k")
+    if rest["hvg"] is not None:
+        check_count(rest["hvg"], "hvg", 2)
+        if rest["hvg"] > adata.n_vars:
+            raise InputError(f"hvg must be at most the number of genes, {adata.n_vars:,}; got {rest['hvg']}")
+    found = _conditions(adata, rest["groupby"], rest["control"], targets, rest["within"])
+    unknown = [label for label in close_ups if label not in {condition.label for condition in found}]
+    if unknown:
+        there = some([condition.label for condition in found], 20)
+        raise InputError(f"close_ups must be conditions ({there}); got {unknown[0]!r}")
+    wanted = tuple(dict.fromkeys(condition.target for condition in found))
+    plain = {**rest, "groupby": str(rest["groupby"]), "control": str(rest["control"])}
+    protocol = Protocol(
+        targets=wanted,
+        costs=names,
+        gammas=strengths,
+        epsilon=tuple(float(value) for value in epsilons),
+        close_ups=tuple(close_ups),
+        **plain,
+    )
+    return protocol, found
+
+
+def _conditions(adata: Any, groupby: str, control: Any, targets: Any, within: str | None) -> list[Condition]:
+    """Every target within every group that has cells of it."""
+    groups = labels(adata, groupby)
+    rows_of(adata, groupby, control, "control")
+    wanted = [targets] if isinstance(targets, str) else targets
+    if wanted is None:
+        wanted = sorted({entry for entry in groups if entry is not None and entry != str(control)})
+    if not len(wanted):
+        raise InputError(f"targets must be one or several groups in adata.obs[{groupby!r}] beside the control")
+    pairs = {str(target): pair_of(adata, groupby, control, target) for target in wanted}
+    kinds = np.full(adata.n_obs, "") if within is None else labels(adata, within, "within")
+    found, small = [], []
+    for kind in sorted({entry for entry in kinds if entry is not None}):
+        for target, (controls, others) in pairs.items():
+            rows, theirs = controls[kinds[controls] == kind], others[kinds[others] == kind]
+            label = f"{kind}: {target}" if within is not None else target
+            if theirs.size and min(rows.size, theirs.size) >= FEWEST:
+                found.append(Condition(label, str(kind), target, rows, theirs))
+            elif theirs.size:
+                small.append(f"{label} ({rows.size} control and {theirs.size} target cells)")
+    if small:
+        raise InputError(
+            f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: leave them out"
+            " by targets=, or drop the cells"
+        )
+    return found
+
+
+def digest(adata: Any, layer: str | None, columns: Sequence[str]) -> str:
+    """Of the numbers, the names of the genes, and these columns of obs."""
+    found = hashlib.sha256()
+    csr = sp.csr_array(in_memory(matrix_of(adata, layer), "adata"))
+    for array in (csr.data, csr.indices, csr.indptr.astype(np.int64)):
+        found.update(np.ascontiguousarray(array).data)
+    for names in (adata.var_names, *(labels(adata, column) for column in columns)):
+        found.update(json.dumps([None if name is None else str(name) for name in names]).encode())
+    return found.hexdigest()

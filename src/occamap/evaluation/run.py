@@ -1,0 +1,179 @@
+"""evaluate: the protocol, condition by condition, its splits side by side; what is done is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from occamap import _h5ad
+from occamap._memory import Budget
+from occamap._workers import Workers, count_jobs
+from occamap.evaluation.bar import Bar
+from occamap.evaluation.protocol import BASELINES, GAMMAS, SQL2_PCA, Protocol, check_protocol, digest
+from occamap.evaluation.shared import Preparation, Shared
+from occamap.evaluation.split import score_split, split_bytes
+from occamap.evaluation.store import Store
+from occamap.maps.progress import Progress
+from occamap.run_record import DataFile
+
+
+def evaluate(
+    adata: Any,
+    *,
+    groupby: str,
+    control: Any,
+    targets: Sequence[Any] | str | None = None,
+    within: str | None = None,
+    layer: str | None = None,
+    counts: str = "refuse",
+    costs: Sequence[str] = ("sql2", "sql2_pca", "l1", "stvs"),
+    gammas: Sequence[float] = GAMMAS,
+    k: int | None = None,
+    epsilon: float | Sequence[float] = 0.1,
+    epsilon_scale: str = "mean",
+    ties: str = "zero",
+    relax: float = 0.0,
+    splits: int = 10,
+    test_size: float = 0.2,
+    hvg: int | None = None,
+    components: int = 50,
+    markers: int = 50,
+    close_ups: Sequence[str] = (),
+    tol: float = 1e-4,
+    max_iter: int = 2000,
+    out: Any = None,
+    max_memory: int | str | None = None,
+    n_jobs: int | None = None,
+    random_state: int = 0,
+    verbose: bool | None = None,
+    tick: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Fit maps on random train cells, move the held-out control cells, and compare them with held-out target cells.
+
+    Parameters
+    ----------
+    adata, layer, counts
+        Cells × genes, as for `tl.monge_map`; or the path of an .h5ad file.
+    groupby, control, targets
+        A column of `adata.obs`, the control group, and the target groups in it (all others if None).
+    within
+        A column of `adata.obs`, such as the cell line: each target is evaluated in each of its groups.
+    costs
+        Of "sql2" (½ℓ2² in gene space), "sql2_pca" (½ℓ2² between the principal components of the train cells, mapped
+        back to genes), "l1", "stvs" and "koverlap". The baselines are always there: "identity" (nothing moves),
+        "mean_shift" (all cells move by the difference of the train means) and "treated" (target cells of the train
+        fold instead of a prediction: what a perfect map could score; the components were learned on them, too).
+    gammas, k
+        Strengths of the penalties; the k of "koverlap".
+    epsilon, epsilon_scale, ties, relax, tol, max_iter
+        As for `MongeMap`, the paper's choice by default; one or several ε.
+    splits, test_size
+        How many random splits, and the share of both groups that is held out.
+    hvg
+        Use so many genes that vary most over the cells of a condition (by scanpy); all genes if None.
+    components
+        Distances are measured between so many principal components of the train cells of a split.
+    markers
+        How many genes count as markers: those with the largest Welch's t of target against control cells.
+    close_ups
+        Conditions ("MCF7: Hesperadin", or "Hesperadin" without `within`) whose divergence is also computed over all
+        genes, which is slow.
+    out
+        A directory for `evaluation.parquet`, `evaluation.csv` and `run.json`. What is computed is kept there at once:
+        called again after an interruption, the evaluation goes on, and ends with the same table.
+    max_memory, n_jobs, random_state, verbose
+        As for `MongeMapCV`. Numbers depend on the seed and the names of the groups, not on other conditions.
+    tick
+        Called with the number of rows of the table that are done and that of all.
+
+    Returns
+    -------
+    A data frame with a row a condition (`within`, `target`), `split`, `method`, `gamma` and `epsilon` (as asked), and
+
+    - `status`, `message`, `epsilon_used`, `effective_targets`, and the numbers of cells `n_…`
+    - `density`: the share of entries that move by more than 1e-8
+    - `divergence`, `mmd`, `energy`: to the held-out target cells, on the components, by `metrics.sinkhorn_divergence`,
+      `metrics.mmd` and `metrics.energy_distance`; `divergence_genes`: the first of these over all genes
+    - on the markers, of the means of held-out target cells and of moved cells (`_means`), and of the changes of both
+      from the held-out control cells (`_changes`): `pearson_r2`, `r2_score`, `pearson_r`; NaN where it is not defined
+    - `rbo`, `rbo_min`, `rbo_residual`: of the markers, in their order, and of the genes by their mean displacement
+    - those with `_all` take the markers from all cells, as the paper does, those with `_train` from the train cells
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> adata = oc.datasets.simulate_perturbation(80, 60, 200, effect=1.5).to_anndata()
+    >>> found = oc.evaluate(adata, groupby="condition", control="control", costs=["sql2", "l1"], gammas=[1.0], splits=2)
+    >>> found.groupby("method")["density"].mean().round(2)["identity"]
+    0.0
+    """
+    path = adata if isinstance(adata, str | os.PathLike) else getattr(adata, "filename", None)
+    if isinstance(adata, str | os.PathLike):
+        adata = _h5ad.read(adata, "adata")
+    protocol, conditions = check_protocol(
+        adata,
+        groupby=groupby,
+        control=control,
+        targets=targets,
+        within=within,
+        layer=layer,
+        counts=counts,
+        costs=costs,
+        gammas=gammas,
+        k=k,
+        epsilon=epsilon,
+        epsilon_scale=epsilon_scale,
+        ties=ties,
+        relax=relax,
+        splits=splits,
+        test_size=test_size,
+        hvg=hvg,
+        components=components,
+        markers=markers,
+        close_ups=close_ups,
+        tol=tol,
+        max_iter=max_iter,
+        random_state=random_state,
+    )
+    count_jobs(n_jobs)
+    Budget(max_memory)
+    content = digest(adata, layer, [groupby] if within is None else [groupby, within])
+    data = DataFile(str(path or ""), content, adata.shape)
+    store = Store(out, protocol, data, [condition.label for condition in conditions])
+    prepare = Preparation(adata, protocol, max_memory, n_jobs)
+    with Progress(verbose) as progress:
+        bar = Bar(len(conditions) * protocol.splits * _rows_a_split(protocol), progress, tick)
+        for condition in conditions:
+            todo = [number for number in range(protocol.splits) if not store.has(condition.label, number)]
+            bar.skip((protocol.splits - len(todo)) * _rows_a_split(protocol))
+            if todo:
+                _run(prepare(condition, lambda: bar.step(0)), todo, n_jobs, store, bar)
+    return store.finish()
+
+
+def _run(shared: Shared, todo: list[int], n_jobs: int | None, store: Store, bar: Bar) -> None:
+    """Some splits of a condition, as many at a time as there are threads and memory for."""
+    threads = count_jobs(n_jobs)
+    room = Budget(shared.plan.max_memory).left() // split_bytes(shared)
+    at_once = int(max(1, min(threads, len(todo), room)))
+
+    def one(number: int) -> None:
+        with Workers(max(1, threads // at_once)) as workers:
+            store.put(shared.condition.label, number, score_split(shared, number, workers, bar.step))
+
+    with Workers(at_once) as workers, threadpool_limits(threads // at_once, "blas"):
+        try:
+            for _ in workers.map(one, todo):
+                pass
+        except BaseException:
+            bar.stop()
+            raise
+
+
+def _rows_a_split(protocol: Protocol) -> int:
+    maps = sum(len(gammas) for _, _, gammas in protocol.penalties()) + (SQL2_PCA in protocol.costs)
+    return maps * len(protocol.epsilon) + len(BASELINES)

@@ -1,0 +1,116 @@
+"""What all splits of a condition share: its cells, their costs, their inner products, and its markers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._memory import Budget
+from occamap._optional import optional
+from occamap._workers import Workers
+from occamap.evaluation.components import Gram
+from occamap.evaluation.markers import moments, welch_t
+from occamap.evaluation.protocol import Condition, Protocol
+from occamap.maps.monge_map import TIES
+from occamap.maps.problem import Problem, check_problem
+from occamap.selection.plan import Plan
+from occamap.selection.splits import Split
+from occamap.sinkhorn import EpsilonRule, Solver, cost_family
+from occamap.tl.cells import Mask, numbers
+
+Floats = NDArray[np.float64]
+Tick = Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """Of one condition."""
+
+    condition: Condition
+    protocol: Protocol
+    plan: Plan
+    gram: Gram
+    t: Floats
+
+    @property
+    def problem(self) -> Problem:
+        return self.plan.problem
+
+    def split(self, k: int) -> Split:
+        """Split k: a random share of both groups to test on, by the seed and the names alone."""
+        name = [*self.condition.label.encode(errors="backslashreplace")]
+        rng = np.random.default_rng([self.protocol.random_state, k, *name])
+        parts = []
+        for size in (self.problem.a.size, self.problem.b.size):
+            order, test = rng.permutation(size), max(2, round(self.protocol.test_size * size))
+            parts += [np.sort(order[test:]), np.sort(order[:test])]
+        return Split(*parts)
+
+
+class Preparation:
+    """Conditions made ready one after the other; the inner products of a control are computed once."""
+
+    def __init__(self, adata: Any, protocol: Protocol, max_memory: int | str | None, n_jobs: int | None) -> None:
+        self.adata, self.protocol, self.max_memory, self.n_jobs = adata, protocol, max_memory, n_jobs
+        self._kept: tuple[bytes, Any] | None = None
+
+    def __call__(self, condition: Condition, tick: Tick) -> Shared:
+        """tick() is called in between, often: it may raise."""
+        protocol = self.protocol
+        sides = [
+            sp.csr_array(numbers(self.adata, rows, protocol.layer, protocol.counts))
+            for rows in (condition.rows, condition.others)
+        ]
+        genes = None if protocol.hvg is None else highly_variable(sides, protocol.hvg)
+        if genes is not None:
+            sides = [side[:, genes] for side in sides]
+        penalties = protocol.penalties()
+        problem = check_problem(sides[0], sides[1], None, None, [cost for _, cost, _ in penalties], self.max_memory)
+        tick()
+        with Workers(self.n_jobs) as workers:
+            families = []
+            for _, cost, gammas in penalties:
+                families.append(
+                    cost_family(
+                        cost, problem.source, problem.target, gammas, self.max_memory, workers, lambda _: tick()
+                    )
+                )
+                tick()
+            gram = self._gram(problem, condition.rows, genes, workers)
+        solvers = [
+            Solver(EpsilonRule(value, protocol.epsilon_scale), None, protocol.tol, protocol.max_iter)
+            for value in protocol.epsilon
+        ]
+        plan = Plan(
+            problem=problem,
+            families=tuple(families),
+            gammas=tuple(gammas for _, _, gammas in penalties),
+            solvers=tuple(solvers),
+            ties=(TIES.index(protocol.ties),),
+            relaxes=(protocol.relax,),
+            projection=None,
+            seed=protocol.random_state,
+            max_memory=self.max_memory,
+        )
+        t = welch_t(moments(problem.target.csr()), moments(problem.source.csr()))
+        return Shared(condition, protocol, plan, gram, t)
+
+    def _gram(self, problem: Problem, rows: Any, genes: Mask | None, workers: Workers) -> Gram:
+        key = rows.tobytes() + (b"" if genes is None else genes.tobytes())
+        within = self._kept[1] if self._kept is not None and self._kept[0] == key else None
+        gram = Gram(problem.source, problem.target, workers, Budget(self.max_memory), within)
+        self._kept = key, gram.within
+        return gram
+
+
+def highly_variable(sides: list[sp.csr_array], count: int) -> Mask:
+    """The genes that vary most over the cells of both groups, by scanpy."""
+    scanpy, anndata = optional("scanpy", "hvg="), optional("anndata", "hvg=")
+    both = anndata.AnnData(sp.csr_matrix(sp.vstack(sides)))
+    found = scanpy.pp.highly_variable_genes(both, n_top_genes=count, inplace=False)
+    return np.asarray(found["highly_variable"], dtype=bool)

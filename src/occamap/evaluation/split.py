@@ -1,0 +1,197 @@
+"""One split of a condition: every method and baseline learned on the train cells, scored on the held-out ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from occamap._kernels.columns import column_sums, count_above
+from occamap._memory import Budget
+from occamap._validate import check_samples
+from occamap._workers import Workers
+from occamap.costs import SqL2
+from occamap.errors import InputError
+from occamap.evaluation.markers import moments, welch_t
+from occamap.evaluation.protocol import SQL2, SQL2_PCA
+from occamap.evaluation.scores import Floats, Means, Prediction, Row
+from occamap.evaluation.shared import Shared
+from occamap.maps.problem import Problem
+from occamap.maps.side import Side
+from occamap.metrics.against import Against
+from occamap.selection.evaluation import SCORE_FAILED, Candidates
+from occamap.sinkhorn import Solver, cost_blocks
+
+MOVES = 1e-8  # what counts as a move, as in the paper
+BLOCK = 64  # rows of dense moves at a time
+
+Step = tuple[Row, Prediction]
+
+
+def score_split(shared: Shared, k: int, workers: Workers, tick: Callable[[int], None]) -> list[Row]:
+    """A row a method, γ and ε; tick(1) is called after each and tick(0) in between: it may raise."""
+    return _Split(shared, k, workers, tick).rows()
+
+
+def split_bytes(shared: Shared) -> float:
+    """About what a split takes: the inner products of its train cells, costs of three kinds, and dense moves, twice."""
+    (n, d), m = shared.problem.source.shape, shared.problem.b.size
+    held = shared.protocol.test_size
+    return 4.0 * ((1 - held) * (n + m)) ** 2 + 3 * 8.0 * n * m + 2 * 8.0 * held * n * d
+
+
+class _Split:
+    def __init__(self, shared: Shared, k: int, workers: Workers, tick: Callable[[int], None]) -> None:
+        self.shared, self.k, self.workers, self.tick = shared, k, workers, tick
+        split, protocol = shared.split(k), shared.protocol
+        self.candidates = Candidates(shared.plan, split, workers, tick)
+        train, test = self.candidates.train, self.candidates.test
+        self.components = shared.gram.components(split.source_train, split.target_train, protocol.components)
+        tick(0)
+        self.control, self.target = test.source.csr(), test.target.csr()
+        self.here = self.components(self.control)
+        self.against = Against(self.components(self.target), workers)
+        averages = (_mean(self.control), _mean(self.target))
+        self.learned = moments(train.source.csr()), moments(train.target.csr())
+        t = welch_t(self.learned[1], self.learned[0])
+        self.means = [
+            Means(*averages, scores, protocol.markers, suffix) for scores, suffix in ((shared.t, "all"), (t, "train"))
+        ]
+        self.genes = None
+        if shared.condition.label in protocol.close_ups:
+            self.genes = Against(self.target, workers)
+
+    def rows(self) -> list[Row]:
+        rows = []
+        for steps in (self._maps(), self._reduced(), self._baselines()):
+            for told, prediction in steps:
+                rows.append({**self._about(), **told, **self._scores(told, prediction)})
+                self.tick(1)
+        return rows
+
+    def _about(self) -> Row:
+        condition, train, test = self.shared.condition, self.candidates.train, self.candidates.test
+        sizes = {"control_train": train.a, "target_train": train.b, "control_test": test.a, "target_test": test.b}
+        return {
+            "within": condition.within,
+            "target": condition.target,
+            "split": self.k,
+            **{f"n_{name}": int(masses.size) for name, masses in sizes.items()},
+        }
+
+    def _scores(self, told: Row, prediction: Prediction | None) -> Row:
+        if prediction is None:
+            return {}
+        found = self.against(prediction.components)
+        scores: Row = {
+            "density": prediction.density,
+            "divergence": found.divergence.value,
+            "mmd": found.mmd,
+            "energy": found.energy,
+            "divergence_genes": float("nan"),
+        }
+        trouble = found.divergence.trouble
+        if self.genes is not None:
+            found = self.genes(prediction.cells())
+            scores["divergence_genes"], trouble = found.divergence.value, trouble or found.divergence.trouble
+        if trouble and not told["message"]:
+            scores |= {"status": SCORE_FAILED, "message": trouble}
+        for means in self.means:
+            scores |= means(prediction.change)
+        return scores
+
+    # -- what is predicted -------------------------------------------------------------------------------------
+
+    def _maps(self) -> Iterator[tuple[Row, Prediction | None]]:
+        """The maps in gene space."""
+        cells = self.shared.plan.cells()
+        names = [name for name, _, _ in self.shared.protocol.penalties()]
+        for number, (cell, found) in enumerate(zip(cells, self.candidates, strict=True)):
+            name = SQL2 if cell.gamma == 0 else names[self.shared.plan.family_index(number)]
+            told = _told(name, cell.gamma, cell.solver, found.status, found.message)
+            told |= {"epsilon_used": found.epsilon, "effective_targets": found.effective_targets}
+            yield told, None if found.moves is None else self._moved(found.moves)
+
+    def _moved(self, moves: sp.csr_array) -> Prediction:
+        return Prediction(
+            components=self.here + self.components.directions(moves),
+            change=_mean(moves),
+            density=count_above(moves.data, MOVES) / (moves.shape[0] * moves.shape[1]),
+            cells=lambda: self.control + moves,
+        )
+
+    def _reduced(self) -> Iterator[tuple[Row, Prediction | None]]:
+        """½ℓ2² between principal components, mapped back."""
+        if SQL2_PCA not in self.shared.protocol.costs:
+            return
+        train = self.candidates.train
+        source, target = (
+            check_samples(self.components(side.csr()), "components") for side in (train.source, train.target)
+        )
+        costs, here = cost_blocks(SqL2(), source, target, Budget(None), self.workers), check_samples(self.here, "here")
+        for solver in self.shared.plan.solvers:
+            try:
+                solution = solver(costs, train.a, train.b, self.workers, None, lambda *_: self.tick(0))
+            except InputError as error:
+                yield _told(SQL2_PCA, np.nan, solver, "no epsilon", str(error)), None
+                continue
+            side = Side(SqL2(), target, train.b, solution.g, solution.epsilon)
+            steps = side.displace(here, lambda _, rows: rows, 0, 0.0, self.workers, Budget(None)).toarray()
+            told = _told(SQL2_PCA, np.nan, solver, str(solution.status), "")
+            told |= {"epsilon_used": solution.epsilon, "effective_targets": solution.effective_targets}
+            yield told, self._lifted(steps)
+
+    def _lifted(self, steps: Floats) -> Prediction:
+        axes = self.components.axes
+        blocks = (steps[i : i + BLOCK].astype(axes.dtype) @ axes.T for i in range(0, len(steps), BLOCK))
+        moving = sum(count_above(block.ravel(), MOVES) for block in blocks)
+        return Prediction(
+            components=self.here + steps,
+            change=steps.mean(axis=0) @ axes.T,
+            density=moving / (len(steps) * axes.shape[0]),
+            cells=lambda: self.control.toarray() + steps.astype(axes.dtype) @ axes.T,
+        )
+
+    def _baselines(self) -> Iterator[Step]:
+        train, test = self.candidates.train, self.candidates.test
+        nothing = sp.csr_array(self.control.shape, dtype=self.control.dtype)
+        yield _told("identity"), self._moved(nothing)
+
+        shift = self.learned[1].mean - self.learned[0].mean
+        step = np.asarray(shift @ self.components.axes, dtype=np.float64)
+        shifted = Prediction(
+            components=self.here + step,
+            change=shift,
+            density=float(np.mean(np.abs(shift) > MOVES)),
+            cells=lambda: self.control.toarray() + shift.astype(self.control.dtype),
+        )
+        yield _told("mean_shift"), shifted
+        yield _told("treated"), self._others(train, test)
+
+    def _others(self, train: Problem, test: Problem) -> Prediction:
+        """Target cells of the train fold, as many as there are held-out control cells, if there are."""
+        rng = np.random.default_rng([self.shared.protocol.random_state, self.k])
+        size = min(test.a.size, train.b.size)
+        drawn = train.target.take(np.sort(rng.permutation(train.b.size)[:size]))
+        cells = drawn.csr()
+        return Prediction(self.components(cells), _mean(cells) - _mean(self.control), float("nan"), lambda: cells)
+
+
+def _told(name: str, gamma: float = np.nan, solver: Solver | None = None, status: str = "", message: str = "") -> Row:
+    """What a row says of the method."""
+    return {
+        "method": name,
+        "gamma": float(gamma),
+        "epsilon": float("nan") if solver is None else solver.rule.value,
+        "status": status,
+        "message": message,
+        "epsilon_used": float("nan"),
+        "effective_targets": float("nan"),
+    }
+
+
+def _mean(cells: Any) -> Floats:
+    return column_sums(cells)[0] / cells.shape[0]
+

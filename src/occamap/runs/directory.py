@@ -1,0 +1,90 @@
+"""Where a run writes to: checked before the work, and filled all at once or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from occamap._files import check_directory, check_writable, replacing_paths
+from occamap.errors import InputError
+
+LONGEST = 80  # bytes of a column's name in a file's
+
+
+@contextmanager
+def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Path | None = None) -> Iterator[Path]:
+    """The directory, there and writable, with room for files of these names; `kept` must not be one of them.
+
+    It is made if need be, and taken away again if it is still empty when an error ends the work.
+    """
+    listed, made = list(names), _absent(out)
+    try:
+        directory = check_directory(out, listed)
+        if kept is not None and any(_same(directory / name, kept) for name in listed):
+            raise InputError(f"out must not be where the data are: {str(kept)!r} would be overwritten")
+        yield directory
+    except BaseException:
+        for folder in made:
+            _remove_empty(folder)
+        raise
+
+
+def check_target(out: str | os.PathLike[str], *kept: str | os.PathLike[str]) -> Path:
+    """The path of one file that can be written, and that is none of those to be kept."""
+    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
+        raise InputError(f"out must name a file; got {out!r}")
+    target = Path(out)
+    if "\0" in str(out) or target.is_dir():
+        raise InputError(f"out must name a file; {str(out)!r} is none")
+    for path in kept:
+        if _same(target, Path(path)):
+            raise InputError(f"out must be another file than {str(path)!r}, which would be overwritten")
+    if not target.parent.is_dir():
+        raise InputError(f"out must be in a directory that exists; {str(target.parent)!r} does not")
+    check_writable(target.parent, out)
+    return target
+
+
+@contextmanager
+def writing(directory: Path, names: Iterable[str]) -> Iterator[dict[str, Path]]:
+    """A path to write to for each name; the files get these names when all are written, and none if one fails."""
+    listed = list(names)
+    try:
+        with replacing_paths([directory / name for name in listed]) as parts:
+            yield dict(zip(listed, parts, strict=True))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(directory)) from error
+
+
+def file_name(prefix: str, text: str, suffix: str) -> str:
+    """A name that any file system takes, from any text.
+
+    >>> file_name("genes_by_", "cell/type: naïve", ".csv")
+    'genes_by_cell_type_naïve.csv'
+    """
+    plain = re.sub(r"[^\w\-.+]+", "_", text).strip("._")
+    short = plain.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore")
+    return f"{prefix}{short or 'column'}{suffix}"
+
+
+def _absent(out: str | os.PathLike[str]) -> list[Path]:
+    """The folders that are yet to be made, the innermost first."""
+    try:
+        return [folder for folder in (Path(out), *Path(out).parents) if not folder.exists()]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError, ValueError):
+        folder.rmdir()
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False

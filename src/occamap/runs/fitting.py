@@ -1,0 +1,187 @@
+"""fit: from a file of cells to a map, its genes and its cells, in one directory."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occamap import _h5ad as cells
+from occamap import tl
+from occamap._optional import optional
+from occamap._record import versions
+from occamap.errors import NotConvergedWarning
+from occamap.maps import MongeMap
+from occamap.run_record import NAME, DataFile, RunRecord
+from occamap.runs.directory import file_name, output_directory, writing
+from occamap.runs.heard import hearing
+from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
+from occamap.tl.cells import labels, rows_of
+from occamap.tl.gene_table import gene_tables
+
+KEY = "occamap"
+TOP = 50  # genes that count as found in a subsample
+HALF = 0.5  # of the control cells
+
+
+@dataclass(frozen=True, eq=False)
+class FitRun:
+    """What a run gave: its record, the table of genes, and the directory that holds them."""
+
+    record: RunRecord
+    table: Any
+    directory: Path
+
+
+def fit(
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    question: Question,
+    options: MapOptions | None = None,
+    *,
+    by: str | None = None,
+    subsamples: int = 20,
+    max_memory: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    write_adata: bool = False,
+    stage: Stage = no_stage,
+    command: str = "fit",
+) -> FitRun:
+    """Learn the map, and write it with its tables and a record into the directory `out`, all of them or none.
+
+    `map.occamap` is the map, `genes.csv` what `tl.gene_table` gives (`genes_by_<column>.csv` for each group of the
+    column `by`), `cells.csv` has a row a control cell, `choice.csv` a row a candidate where held-out cells choose,
+    `cells.h5ad` (if asked for) is what `tl.monge_map` writes, and `run.json` the record.
+    """
+    started, begun = datetime.now(UTC), time.perf_counter()
+    filled = (options or MapOptions()).filled()
+    check_subsamples(subsamples)
+    files = _names(by, filled.chosen, write_adata)
+    path = cells.check_file(data, "data")
+    backed = max_memory is not None and not write_adata
+    with hearing() as told, output_directory(out, files.values(), path) as directory:
+        with stage("reading the cells"):
+            adata = cells.read(path, backed=backed)
+        with cells.using(adata, path):
+            if by is not None:
+                labels(adata, by, "by")
+            found = DataFile.of(path, adata.shape)
+            shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed}
+            model = _learn(adata, question, filled, shared, stage)
+            again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed}
+            table, groups = _tables(adata, again, stage)
+            rows = _cells(adata, question, by)
+            record = RunRecord(
+                command=command,
+                data=found,
+                parameters=_parameters(question, filled, model)
+                | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata},
+                result=_result(adata, model, table, rows),
+                warnings=tuple(told),
+                versions=versions(),
+                seed=seed,
+                seconds=round(time.perf_counter() - begun, 3),
+                started=started.isoformat(timespec="seconds"),
+                files=files,
+            )
+            with stage("writing"), writing(directory, files.values()) as parts:
+                of = {part: parts[name] for part, name in files.items()}
+                model.save(of["map"])
+                table.to_csv(of["genes"])
+                if groups is not None:
+                    groups.to_csv(of["genes_by"], index_label=["group", "gene"])
+                rows.to_csv(of["cells"], index=False)
+                if filled.chosen:
+                    model.selection_.to_frame().to_csv(of["choice"], index=False)
+                if write_adata:
+                    cells.put(adata, of["adata"])
+                record.write(of["record"])
+    return FitRun(record, table, directory)
+
+
+def _names(by: str | None, chosen: bool, write_adata: bool) -> dict[str, str]:
+    """The files by their part in the run; the record is the last to get its name."""
+    files = {"map": "map.occamap", "genes": "genes.csv"}
+    if by is not None:
+        files["genes_by"] = file_name("genes_by_", by, ".csv")
+    files["cells"] = "cells.csv"
+    if chosen:
+        files["choice"] = "choice.csv"
+    if write_adata:
+        files["adata"] = "cells.h5ad"
+    return {**files, "record": NAME}
+
+
+def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str, Any], stage: Stage) -> MongeMap:
+    asked: dict[str, Any] = {**asdict(question), **shared, "cost": options.penalty, "gammas": options.gammas}
+    asked["relax"] = options.relax
+    asked["epsilon"] = options.epsilon
+    if options.epsilon_scale is not None:
+        asked["epsilon_scale"] = options.epsilon_scale
+    if options.chosen:  # it shows by itself how far it is
+        return tl.monge_map(adata, **asked, max_density=options.max_density, key_added=KEY)
+    with stage("learning the map"):
+        return tl.monge_map(adata, **asked, verbose=False, key_added=KEY)
+
+
+def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
+    """The genes, and those of each group if asked for, with one warning for all subsamples."""
+    count = asked["subsamples"]
+    with hearing(show=False) as told, stage("genes: halves of the cells" if count else "genes") as tick:
+        tables = gene_tables(adata, key=KEY, top=TOP, wilcoxon=True, tick=tick, **asked)
+    if told:
+        message = f"In {len(told)} of {count} subsamples the solver did not converge; in the first: {told[0]}"
+        warnings.warn(message, NotConvergedWarning, stacklevel=2)
+    return tables
+
+
+def _cells(adata: Any, question: Question, by: str | None) -> Any:
+    """A row a control cell: its name, its group, how many genes move, and how far."""
+    rows = rows_of(adata, question.groupby, question.control, "control")
+    columns: dict[str, Any] = {"cell": np.asarray(adata.obs_names)[rows]}
+    if by is not None:
+        columns["group"] = labels(adata, by, "by")[rows]
+    columns["n_genes"] = np.asarray(adata.obs[f"{KEY}_n_genes"])[rows].astype(np.int64)
+    columns["distance"] = np.asarray(adata.obs[f"{KEY}_distance"])[rows]
+    return optional("pandas", "fit").DataFrame(columns)
+
+
+def _parameters(question: Question, options: MapOptions, model: MongeMap) -> dict[str, Any]:
+    """All that was asked for, and the settings of the map that have no option."""
+    rest = {name: getattr(model, name) for name in ("ties", "reach", "tol", "max_iter", "max_memory")}
+    return {**asdict(question), **asdict(options), **rest}
+
+
+def _result(adata: Any, model: MongeMap, table: Any, rows: Any) -> dict[str, Any]:
+    report = model.report_
+    return {
+        **outcome(model),
+        "density": float(rows["n_genes"].sum() / (len(rows) * len(table))),
+        "n_cells": len(rows),
+        "n_targets": report.n_targets,
+        "n_genes": len(table),
+        "n_genes_in_half": int((table["share"] >= HALF).sum()),
+        "median_genes_per_cell": float(rows["n_genes"].median()),
+        "median_distance": float(rows["distance"].median()),
+        "diagnostics": adata.uns[KEY].get("selection"),
+    }
+
+
+def outcome(model: MongeMap) -> dict[str, Any]:
+    """How the solver ended, and with which ε and γ."""
+    report = model.report_
+    return {
+        "status": str(report.status),
+        "message": report.message,
+        "epsilon": report.epsilon,
+        "epsilon_rule": report.epsilon_rule,
+        "gamma": getattr(model.cost, "gamma", None),
+        "effective_targets": report.effective_targets,
+    }

@@ -1,0 +1,154 @@
+"""What can be asked of a run, checked, with the defaults filled in: no option is accepted and ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
+from occamap.errors import InputError
+
+AUTO = "auto"
+COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
+GAMMA, TARGETS, TARGETS_SCALE, MAX_DENSITY = 0.3, 10.0, "perplexity", 0.1
+
+Tick = Callable[[int, int], None]
+Stage = Callable[[str], AbstractContextManager[Tick]]
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def no_stage(what: str) -> AbstractContextManager[Tick]:
+    """Nothing is said about how far the work is."""
+    return nullcontext(_silent)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which cells to compare, and what to read of them; as for `tl.monge_map`."""
+
+    groupby: str
+    control: str
+    target: str
+    layer: str | None = None
+    use_genes: str | None = None
+    counts: str = "refuse"
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """The map to learn; None takes the default, where there is one. `gamma` and `epsilon` may be "auto"."""
+
+    cost: str = "l1"
+    gamma: float | str | None = None
+    k: int | None = None
+    epsilon: float | str | None = None
+    epsilon_scale: str | None = None
+    relax: float = 1.0
+    max_density: float | None = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether held-out cells choose."""
+        return AUTO in (self.gamma, self.epsilon)
+
+    @property
+    def gammas(self) -> str | None:
+        """Whether held-out cells choose γ."""
+        return AUTO if self.gamma == AUTO else None
+
+    @property
+    def penalty(self) -> Cost:
+        """The cost; its γ is of no account where held-out cells choose it."""
+        kind = COSTS[self.cost]
+        given = {"gamma": GAMMA if self.gamma == AUTO else self.gamma, "k": self.k}
+        return kind(**{name: value for name, value in given.items() if value is not None})
+
+    def filled(self) -> MapOptions:
+        """With the defaults in place of None, or an `InputError` for what does not go together."""
+        if self.cost not in COSTS:
+            raise InputError(f"cost must be one of {', '.join(COSTS)}; got {self.cost!r}")
+        if self.cost == "sql2" and self.gamma is not None:
+            raise InputError(f"gamma must not be given for the cost sql2, which has none; got {self.gamma}")
+        check_k(self.cost, self.k)
+        epsilon, scale = check_epsilon(self.epsilon, self.epsilon_scale)
+        if self.max_density is not None and self.gamma != AUTO:
+            raise InputError(
+                f"max_density must be given only where held-out cells choose γ (gamma auto); got {self.max_density:g}"
+            )
+        return replace(
+            self,
+            gamma=GAMMA if self.gamma is None and self.cost != "sql2" else self.gamma,
+            epsilon=epsilon,
+            epsilon_scale=scale,
+            max_density=MAX_DENSITY if self.gamma == AUTO and self.max_density is None else self.max_density,
+        )
+
+
+def check_k(cost: str, k: int | None) -> None:
+    """Raise unless k is given where it is needed, and only there."""
+    if cost == "koverlap" and k is None:
+        raise InputError("k must be given for the cost koverlap: how many genes move at the least")
+    if cost != "koverlap" and k is not None:
+        raise InputError(f"k must be given only for the cost koverlap; got {k} for {cost}")
+
+
+def check_epsilon(epsilon: float | str | None, scale: str | None) -> tuple[float | str, str | None]:
+    """ε and its scale, by default 10 effective targets; no scale where held-out cells choose."""
+    if epsilon == AUTO:
+        if scale is not None:
+            raise InputError(f"epsilon_scale must not be given with epsilon auto; got {scale!r}")
+        return AUTO, None
+    if epsilon is None and scale not in (None, TARGETS_SCALE):
+        raise InputError(
+            f"epsilon must be given with epsilon_scale={scale!r}: the default, {TARGETS:g}, is effective targets"
+        )
+    return TARGETS if epsilon is None else epsilon, scale or TARGETS_SCALE
+
+
+def check_subsamples(subsamples: int) -> None:
+    """Raise before the work, where there is no spread to measure."""
+    if subsamples == 1:
+        raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
+
+
+def parse_number(text: str | None, name: str, auto: bool = True) -> float | str | None:
+    """A number, "auto" or None, from what was typed.
+
+    >>> parse_number("0.5", "gamma"), parse_number("auto", "gamma")
+    (0.5, 'auto')
+    """
+    if text is None or (auto and text == AUTO):
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"{name} must be a number{' or auto' if auto else ''}; got {text!r}") from error
+
+
+def parse_numbers(text: str, name: str) -> list[float]:
+    """Several numbers with commas between them.
+
+    >>> parse_numbers("0.1, 0.3,1", "gammas")
+    [0.1, 0.3, 1.0]
+    """
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise InputError(f"{name} must be numbers with commas between them; got {text!r}") from error
+
+
+def parse_gammas(text: str | None) -> list[float] | int | None:
+    """Several numbers with commas between them, or how many there are to be.
+
+    >>> parse_gammas("0.1, 0.3,1"), parse_gammas("8"), parse_gammas("2.0")
+    ([0.1, 0.3, 1.0], 8, [2.0])
+    """
+    if text is None:
+        return None
+    if text.strip().isdecimal():
+        return int(text)
+    return parse_numbers(text, "gammas")
