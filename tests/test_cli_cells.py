@@ -117,8 +117,8 @@ def test_by_has_a_table_for_each_group_and_any_name(cells, tmp_path):
     adata.write_h5ad(tmp_path / "x.h5ad")
     run("fit", tmp_path / "x.h5ad", *QUICK, "--by", column, "--out", tmp_path / "run")
     table = pd.read_csv(tmp_path / "run" / "genes_by_kind_red_ü.csv")
-    assert list(table.columns[:2]) == ["group", "gene"]
-    assert set(table["group"]) == {"type 0", "type 1"}
+    assert list(table.columns[:2]) == [column, "gene"]
+    assert set(table[column]) == {"type 0", "type 1"}
     assert set(pd.read_csv(tmp_path / "run" / "cells.csv")["group"]) == {"type 0", "type 1"}
     assert RunRecord.read(tmp_path / "run").files["genes_by"] == "genes_by_kind_red_ü.csv"
 
@@ -545,7 +545,7 @@ def test_evaluate_writes_what_evaluate_gives(cells, data, tmp_path):
     written = pd.read_csv(tmp_path / "e" / "evaluation.csv", float_precision="round_trip")
     assert written["method"].tolist() == table["method"].tolist()
     np.testing.assert_array_equal(written["divergence"], table["divergence"])
-    for word in ("sql2", "l1", "identity", "mean_shift", "treated", "1 conditions × 2 splits", "evaluation.parquet"):
+    for word in ("sql2", "l1", "identity", "mean_shift", "treated", "1 condition × 2 splits", "evaluation.parquet"):
         assert word in told
     again = json.loads(run("evaluate", data, *TRIAL, "--out", tmp_path / "e", "--json").stdout)
     assert again["result"]["splits_from_earlier_runs"] == 2
@@ -573,3 +573,18 @@ def test_held_out_cells_choose_for_every_cost(data, options, tmp_path):
     result = RunRecord.read(tmp_path / "run").result
     assert result["gamma"] == 0 if "sql2" in options else result["density"] <= 0.1
     assert "floor" in result["diagnostics"]
+
+
+@pytest.mark.parametrize("kind", ["device", "link", "loop"])
+def test_transform_writes_plain_files_alone(data, fitted, kind, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere.h5ad")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    out = {"device": "/dev/null", "link": tmp_path / "link", "loop": tmp_path / "loop"}[kind]
+    told = refused("transform", fitted[0] / "map.occamap", data, "--out", out)
+    assert "is a link or a device" in told or "is none" in told
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_fit_does_not_write_into_an_evaluation(data, tmp_path):
+    run("evaluate", data, *TRIAL, "--out", tmp_path / "e")
+    assert "must not hold an evaluation" in refused("fit", data, *QUICK, "--out", tmp_path / "e")

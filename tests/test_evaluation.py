@@ -30,6 +30,7 @@ from occamap.evaluation.components import Gram  # noqa: E402
 from occamap.evaluation.markers import moments, welch_t  # noqa: E402
 from occamap.evaluation.protocol import check_protocol  # noqa: E402
 from occamap.evaluation.shared import Preparation  # noqa: E402
+from occamap.evaluation.split import _drawn  # noqa: E402
 from occamap.metrics.against import Against  # noqa: E402
 from occamap.run_record import RunRecord  # noqa: E402
 
@@ -101,7 +102,8 @@ def test_the_rows_are_what_public_functions_give(cells, table):
     source, target = problem.source.csr(), problem.target.csr()
     X, unseen = source[split.source_train], source[split.source_test]
     Y, held_out = target[split.target_train], target[split.target_test]
-    dense = np.vstack([X.toarray(), Y.toarray()]).astype(float)
+    others = np.delete(np.arange(Y.shape[0]), _drawn(Y.shape[0], held_out.shape[0], 0, 1))
+    dense = np.vstack([X.toarray(), Y[others].toarray()]).astype(float)
     components = PCA(5, svd_solver="full").fit(dense)
     rows = table[(table["within"] == "A one") & (table["target"] == "x") & (table["split"] == 1)]
     change = np.asarray(held_out.mean(axis=0) - unseen.mean(axis=0)).ravel()
@@ -140,6 +142,20 @@ def test_the_rows_are_what_public_functions_give(cells, table):
     shift = np.asarray(Y.mean(axis=0) - X.mean(axis=0)).ravel()
     check("identity", None, unseen.toarray(), 0.0)
     check("mean_shift", None, unseen.toarray() + shift, np.mean(np.abs(shift) > 1e-8))
+
+
+@pytest.mark.parametrize("components", [2, 20])
+def test_other_treated_cells_score_best_whatever_the_number_of_components(components):
+    """They stand for a perfect map: components that were learned on them would make them the worst of all."""
+    cells = oc.datasets.simulate_perturbation(90, 80, 400, n_types=1, effect=2.0).to_anndata()
+    asked = {**SMALL, "components": components, "splits": 4, "gammas": [0.3]}
+    found = oc.evaluate(cells, groupby="condition", control="control", costs=["l1"], **asked)
+    energy = found.groupby("method")["energy"].mean()
+    assert energy["treated"] == energy.min()
+    assert (
+        found.groupby("method")["divergence"].mean()["treated"]
+        < found.groupby("method")["divergence"].mean()["identity"]
+    )
 
 
 def test_overlap_is_that_of_the_markers_and_the_displacements(cells, table):
@@ -320,10 +336,54 @@ def test_a_killed_process_leaves_what_it_had(cells, tmp_path):
 def test_a_part_that_is_damaged_is_computed_again(cells, tmp_path):
     asked = {**ASKED, **SMALL, "targets": ["x"], "costs": ["sql2"], "out": tmp_path}
     whole = oc.evaluate(cells, **asked)
-    first, second, *_ = sorted((tmp_path / "parts").glob("*-*.json"))
+    first, second, third, fourth = sorted((tmp_path / "parts").glob("*-*.json"))
     first.write_text(first.read_text()[:50])
     second.write_text(json.dumps({"key": "other", "rows": [{"divergence": 0}]}))
+    known = json.loads(third.read_text())
+    third.write_text(json.dumps({**known, "rows": known["rows"].replace("1", "2")}))
+    fourth.write_text("[" * 100_000)
     pd.testing.assert_frame_equal(whole, oc.evaluate(cells, **asked))
+    (tmp_path / "parts" / "protocol.json").write_text('{"key": "x", "parameters": [1]}')
+    with pytest.raises(InputError, match="is damaged"):
+        oc.evaluate(cells, **asked)
+
+
+def test_one_split_that_is_left_gives_the_same_bytes(cells, tmp_path):
+    """However many run side by side: sums must not depend on it."""
+    asked = {**ASKED, **SMALL, "targets": ["x"], "out": tmp_path, "n_jobs": 2}
+    oc.evaluate(cells, **asked)
+    before = (tmp_path / "evaluation.csv").read_bytes()
+    sorted((tmp_path / "parts").glob("*-001.json"))[0].unlink()
+    oc.evaluate(cells, **asked)
+    assert (tmp_path / "evaluation.csv").read_bytes() == before
+
+
+def test_conditions_whose_labels_are_the_same_are_told_apart(cells):
+    """ "a" and "b: c" read as "a: b" and "c" do."""
+    other = cells.copy()
+    other.obs["line"] = other.obs["line"].cat.rename_categories({"A one": "a", "B/2": "a: b"})
+    drug = other.obs["drug"].astype(str).to_numpy()
+    drug[(other.obs["line"] == "a") & (drug == "x")] = "b: c"
+    drug[(other.obs["line"] == "a: b") & (drug == "x")] = "c"
+    other.obs["drug"] = pd.Categorical(drug)
+    found = oc.evaluate(other, **ASKED, **SMALL, targets=["b: c", "c"], costs=["sql2"])
+    assert set(zip(found["within"], found["target"], strict=True)) == {("a", "b: c"), ("a: b", "c")}
+    first, second = (part["divergence"].to_numpy() for _, part in found.groupby("within"))
+    assert not np.allclose(first, second)
+
+
+def test_the_data_are_not_overwritten(cells, tmp_path):
+    cells.write_h5ad(tmp_path / "evaluation.csv")
+    before = (tmp_path / "evaluation.csv").read_bytes()
+    with pytest.raises(InputError, match="would be overwritten"):
+        oc.evaluate(tmp_path / "evaluation.csv", **ASKED, **SMALL, out=tmp_path)
+    assert (tmp_path / "evaluation.csv").read_bytes() == before
+
+
+def test_numbers_may_be_numpys(cells):
+    asked = {"splits": np.int64(1), "components": np.int32(5), "markers": np.int64(10), "relax": np.float32(0)}
+    found = oc.evaluate(cells, **ASKED, costs="l1", gammas=np.float64(1.0), targets="x", verbose=False, **asked)
+    assert len(found) == 8
 
 
 def test_a_directory_belongs_to_one_evaluation(cells, tmp_path):
@@ -339,6 +399,16 @@ def test_a_directory_belongs_to_one_evaluation(cells, tmp_path):
     (tmp_path / "b" / "run.json").write_text("{}")
     with pytest.raises(InputError, match="holds another run"):
         oc.evaluate(cells, **{**asked, "out": tmp_path / "b"})
+
+
+def test_splits_and_targets_may_be_added(cells, tmp_path):
+    asked = {**ASKED, **SMALL, "costs": ["sql2"], "out": tmp_path}
+    oc.evaluate(cells, **{**asked, "splits": 1}, targets=["x"])
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").glob("*-*.json")}
+    more = oc.evaluate(cells, **asked)
+    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    assert RunRecord.read(tmp_path).result["splits_from_earlier_runs"] == 2
+    pd.testing.assert_frame_equal(more, oc.evaluate(cells, **{**asked, "out": None}))
 
 
 def test_the_record_says_all(cells, tmp_path):
@@ -378,6 +448,9 @@ BAD = {
     "a layer": ({"layer": "raw"}, "layer must be a layer"),
     "memory": ({"max_memory": "much"}, "max_memory must be"),
     "a directory": ({"out": ""}, "out must name a directory"),
+    "no costs": ({"costs": None}, "costs must be given"),
+    "too many splits": ({"splits": 10**9}, "splits must be at most 10,000"),
+    "a close-up as text": ({"close_ups": "q"}, "close_ups must be conditions"),
 }
 
 
@@ -394,6 +467,14 @@ def test_too_few_cells_are_named(cells):
         InputError, match=r"at least 10 cells of both groups; too few: 'B/2: x \(60 control and 5 target"
     ):
         oc.evaluate(few, **ASKED, **SMALL)
+
+
+def test_cells_that_do_not_differ_are_told():
+    cells = anndata.AnnData(
+        np.ones((40, 5), np.float32), obs=pd.DataFrame({"g": ["a", "b"] * 20}, index=map(str, range(40)))
+    )
+    with pytest.raises(InputError, match="must differ"):
+        oc.evaluate(cells, groupby="g", control="a", counts="keep", **SMALL)
 
 
 def test_a_budget_that_is_too_small_is_refused(cells):

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.stats import false_discovery_control, mannwhitneyu
 
 import occamap as oc
-from occamap.errors import FeatureMismatchError, InputError
+from occamap.errors import FeatureMismatchError, InfeasibleError, InputError
 from occamap.genes import rank_sum, subsampled_means
 
 anndata = pytest.importorskip("anndata")
@@ -70,6 +70,17 @@ def test_the_map_is_that_of_the_matrices(mapped):
     plain.fit(adata.X[control], adata.X[~control])
     np.testing.assert_array_equal(plain.g_, fitted.g_)
     assert list(fitted.feature_names_in_) == list(adata.var_names)
+
+
+def test_later_changes_to_the_cells_do_not_reach_the_map(adata):
+    source, target = adata[:240].copy(), adata[240:].copy()
+    fitted = oc.MongeMap(oc.L1(0.3)).fit(source, target)
+    before = fitted.displacement(adata[:5])
+    source.X.data[:], target.X.data[:] = 0, 0
+    assert (fitted.displacement(adata[:5]) != before).nnz == 0
+    moved = fitted.transform(adata[:5])
+    assert isinstance(moved, anndata.AnnData)
+    assert list(moved.obs_names) == list(adata.obs_names[:5])
 
 
 def test_everything_survives_a_file(mapped, tmp_path):
@@ -326,6 +337,9 @@ def test_unseen_cells_move_whatever_the_order_of_their_genes(mapped, tmp_path):
         moved = oc.tl.transform(wider, model)
         np.testing.assert_array_equal(moved[:, adata.var_names].X.toarray(), plain.toarray())
         np.testing.assert_array_equal(moved[:, extra.var_names].X.toarray(), 1)
+        assert moved.obs["occamap_predicted"].all()
+        assert moved.uns["occamap_transform"]["params"]["cost"] == {"name": "L1", "gamma": 0.3}
+        moved.write_h5ad(tmp_path / "moved.h5ad")
         difference = moved.X - wider.X - moved.layers[KEYS]
         assert abs(difference).max() < 1e-6
     assert KEYS in unseen.layers
@@ -450,6 +464,45 @@ def test_bad_cells_are_told_in_a_sentence(adata):
         oc.tl.gene_table(adata)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4", np.int32, np.longdouble])
+def test_numbers_of_any_kind(adata, dtype):
+    adata.X = (adata.X.toarray() * (10 if dtype == np.int32 else 1)).astype(dtype)
+    oc.tl.monge_map(adata, **ASKED, counts="keep")
+    assert np.isfinite(oc.tl.gene_table(adata)["mean"]).all()
+
+
+def test_matrices_that_would_crash_are_refused(adata):
+    adata.X.indptr[5] = 10**6
+    with pytest.raises(InputError, match=r"adata.X must be a valid sparse matrix"):
+        oc.tl.monge_map(adata, **ASKED)
+    masked = anndata.AnnData(
+        np.zeros((4, 2)), obs=pd.DataFrame({"condition": ["control", "treated"] * 2}, index=list("abcd"))
+    )
+    masked.X = np.ma.array(np.ones((4, 2)), mask=np.eye(4, 2, dtype=bool))
+    with pytest.raises(InputError, match="masked"):
+        oc.tl.monge_map(masked, **ASKED)
+
+
+def test_what_someone_else_wrote_in_uns_is_told(mapped):
+    adata, _ = mapped
+    for broken in ({"params": "x"}, {"effective_targets": 1.0}, 5):
+        adata.uns["occamap"] = broken
+        with pytest.raises(InputError, match=r"is not what occamap.tl.monge_map wrote"):
+            oc.tl.gene_table(adata)
+
+
+def test_two_columns_of_one_name_are_told(adata):
+    adata.obs = pd.concat([adata.obs, adata.obs[["condition"]]], axis=1)
+    with pytest.raises(InputError, match="there are 2 called 'condition'"):
+        oc.tl.monge_map(adata, **ASKED)
+
+
+def test_numbers_that_cannot_be_squared_are_told(adata):
+    adata.X.data[3] = 1e30
+    with pytest.raises((InputError, InfeasibleError), match="large"):
+        oc.tl.monge_map(adata, **ASKED)
+
+
 def test_a_wrong_key_lists_those_there_are(mapped):
     with pytest.raises(InputError, match="there are maps under 'occamap'"):
         oc.tl.gene_table(mapped[0], key="other")
@@ -460,6 +513,9 @@ def test_a_wrong_key_lists_those_there_are(mapped):
     gone = mapped[0][mapped[0].obs["condition"] == "treated"].copy()
     with pytest.raises(InputError, match=r"the group 'control', .* at least 1 cells; it has 0"):
         oc.tl.gene_table(gone)
+    alone = oc.tl.gene_table(mapped[0][mapped[0].obs["condition"] == "control"].copy())
+    assert alone["mean"].notna().all()
+    assert alone[["observed", "wilcoxon_p"]].isna().all(axis=None)
 
 
 def test_groups_may_be_numbers_and_cells_may_have_none(adata):

@@ -21,7 +21,14 @@ def check_directory(out: Any, names: Iterable[str] = ()) -> Path:
     for name in names:
         if (directory / name).is_dir():
             raise InputError(f"out must have room for a file {name!r}, which is a directory in {str(out)!r}")
+        check_plain(directory / name)
     return directory
+
+
+def check_plain(path: Path) -> None:
+    """Raise where something is in the way that is no plain file: a device, a pipe, a link."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise InputError(f"out must be where plain files can be written; {str(path)!r} is a link or a device")
 
 
 def check_writable(directory: Path, out: Any) -> None:

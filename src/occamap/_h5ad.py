@@ -24,6 +24,8 @@ def check_file(path: str | os.PathLike[str], name: str, what: str = "an .h5ad fi
     try:
         if found.is_dir():
             raise InputError(f"{rule}; {str(path)!r} is a directory")
+        if found.exists() and not found.is_file():
+            raise InputError(f"{rule}; {str(path)!r} is no plain file")
         with found.open("rb"):
             pass
     except (OSError, ValueError) as error:
@@ -39,8 +41,11 @@ def using(adata: Any, path: str | os.PathLike[str], name: str = "data") -> Itera
     """While an AnnData from this file is in use: a backed one is closed in the end, and what it meets is told."""
     try:
         yield
-    except OSError as error:
-        if adata.isbacked and error.filename is None:  # HDF5's, from numbers that are read as they are needed
+    except OccamapError:
+        raise
+    except (OSError, TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+        ours = isinstance(error, OSError) and error.filename is not None
+        if adata.isbacked and not ours:  # HDF5's, from numbers that are read as they are needed
             raise InputError(_damaged(path, name, error)) from error
         raise
     finally:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from occamap._containers import is_frame, rewrap, unwrap
+from occamap._containers import is_anndata, is_frame, rewrap, unwrap
 from occamap.errors import FeatureMismatchError, InputError
 
 LARGEST = 1e140  # its square, summed over all features, is still finite
@@ -98,7 +98,8 @@ class Samples:
 
     def borrowed(self) -> dict[str, NDArray[Any]]:
         """The arrays, by attribute, that the caller of the gate could still write to."""
-        raw, mine = self.template, {"data": self.data, "indices": self.indices, "indptr": self.indptr}
+        raw = self.template.X if is_anndata(self.template) else self.template
+        mine = {"data": self.data, "indices": self.indices, "indptr": self.indptr}
         theirs = [raw] if is_frame(raw) else [raw, *(getattr(raw, name, None) for name in mine)]
         held = {name: array for name, array in mine.items() if array is not None and _is_writable(array)}
         return {

@@ -19,7 +19,7 @@ SHOWN = {  # heads, and what they show the mean of
     "divergence": "divergence",
     "mmd": "MMD²",
     "energy": "energy",
-    "pearson_r2_means_train": "R² of means",
+    "pearson_r2_means_train": "r² of means",
     "r2_score_changes_train": "R² of changes",
     "rbo_train": "RBO",
 }
@@ -29,11 +29,13 @@ Every target group (and every group of --within) is split at random, several tim
 on the train cells alone. Beside them: nothing moved, all moved by the difference of the means, and target cells \
 of the train fold. DIR gets [bold]evaluation.parquet[/bold] and [bold]evaluation.csv[/bold] (a row a condition, \
 split and method) and [bold]run.json[/bold]. What is computed is kept at once: after an interruption, the same \
-command goes on.
+command goes on. ε and relax are those of the paper by default, not those of `occamap fit`.
 
 [bold]Examples[/bold]
   occamap evaluate cells.h5ad --groupby condition --control control --out evaluation
   occamap evaluate cells.h5ad --groupby drug --control DMSO --within cell_line --hvg 5000 --splits 5 --out evaluation
+  occamap evaluate cells.h5ad --groupby condition --control control --costs l1 --gammas 0.3 --epsilon 10 \
+--epsilon-scale perplexity --relax 1 --out evaluation   [dim]# the map that `occamap fit` makes by default[/dim]
   occamap evaluate cells.h5ad --groupby drug --control DMSO --targets Givinostat --targets Belinostat \
 --costs sql2,l1 --gammas 0.1,1 --out evaluation
 """
@@ -151,9 +153,17 @@ def evaluate(
     again = f" ({resumed} of them computed before)" if resumed else ""
     out.print(
         Text(
-            f"{len(result['conditions'])} conditions × {splits} splits{again}: means over all of them. Lower is better "
-            "for divergence, MMD² and energy, higher for R² and RBO.",
+            f"{len(result['conditions'])} condition{'s' * (len(result['conditions']) != 1)} × {splits} splits{again}: "
+            "means over all of them.",
             style="bold",
+        ),
+        soft_wrap=True,
+    )
+    out.print(
+        Text(
+            f"Lower is better for divergence, MMD² and energy (on {components} principal components), higher for r² "
+            f"(squared correlation of the means of {markers} markers), R² (coefficient of determination of their "
+            "changes) and RBO (of their ranking). Markers are those of the train cells; the table has both kinds."
         ),
         soft_wrap=True,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from occamap.runs.fitting import FitRun
 
 SHOWN = 10  # genes
+DENSE = 0.3  # share of entries that move from which on a map is hard to read
 HELP = """Learn which genes move from the control to the target cells, in which cells, and how far.
 
 DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]genes.csv[/bold] (a row a gene, those that \
@@ -45,7 +46,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="G|auto",
-            help="Strength of the penalty; with auto held-out cells choose it.",
+            help="Strength of the penalty, in units of the data; with auto held-out cells choose it.",
             show_default="0.3",
             rich_help_panel=given.MAP,
         ),
@@ -140,13 +141,16 @@ def show(done: FitRun, seconds: float) -> None:
     result, table = done.record.result, done.table
     told = (
         f"{result['n_genes_in_half']:,} of {result['n_genes']:,} genes move in at least half of the "
-        f"{result['n_cells']:,} control cells; in a cell, {result['median_genes_per_cell']:,.0f} move (median)."
+        f"{result['n_cells']:,} control cells; in a cell, {result['median_genes_per_cell']:,.0f} move (median), and "
+        f"{result['density']:.1%} of all entries do."
     )
     out.print(Text(told, style="bold"), soft_wrap=True)
     out.print(Text(f"{result['message']}", style="" if result["status"] == "converged" else "yellow"))
     gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g}; "
     targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
+    if result["density"] > DENSE and result["gamma"] is not None:
+        out.print(Text("A larger --gamma moves fewer genes; `occamap path` shows what that costs.", style="yellow"))
     if result["diagnostics"]:
         out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
     out.print(gene_rows(table.head(SHOWN)))
@@ -159,11 +163,11 @@ def gene_rows(table: object) -> Table:
     sure = bool(rows) and "low" in rows[0]
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("gene")
-    heads = "moves in", "mean", *(("95 % interval", "found in") if sure else ()), "observed", "Wilcoxon p, adjusted"
+    heads = "moves in", "mean", *(("± 1.96 se", "in top 50 of") if sure else ()), "observed", "Wilcoxon p, adjusted"
     for head in heads:
         drawn.add_column(head, justify="right")
     for row in rows:
-        interval = (f"{row['low']:+.2f} to {row['high']:+.2f}", f"{row['frequency']:.0%}") if sure else ()
+        interval = (f"{row['low']:+.2f} to {row['high']:+.2f}", f"{row['frequency']:.0%} of halves") if sure else ()
         numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", *interval, f"{row['observed']:+.3f}"
         drawn.add_row(literal(row["gene"], longest=30), *numbers, f"{row['wilcoxon_p_adjusted']:.2g}")
     return drawn

@@ -1,8 +1,8 @@
 """How good maps are on cells they have not seen: conditions × splits × costs × γ × ε, resumable."""
 
-from occamap._optional import require
+from occamap._optional import require as _require
 
-require(("anndata", "pandas", "pyarrow"), "occamap.evaluate", "cells")
+_require(("anndata", "pandas", "pyarrow"), "occamap.evaluate", "cells")
 
 from occamap.evaluation.run import evaluate  # noqa: E402
 

@@ -13,6 +13,7 @@ from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs import SqL2
+from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -66,6 +67,8 @@ class Gram:
         K[n:, :n] = K[:n, n:].T
         K[n:, n:] = self.beyond[np.ix_(others, others)]
         vectors, values = _leading(K, count)
+        if not values.size:
+            raise InputError("the cells of a condition must differ; train cells of one split are all the same")
         X, Y = self.control[rows], self.target[others]
         mean = np.asarray(X.sum(axis=0) + Y.sum(axis=0), dtype=np.float64).ravel() / (n + m)
         weights = vectors / np.sqrt(values)
@@ -86,7 +89,7 @@ def _leading(K: NDArray[Any], count: int) -> tuple[Floats, Floats]:
     else:
         values, vectors = _krylov(K, wanted)
     order = np.argsort(-values, kind="stable")[:wanted]
-    order = order[values[order] > LEAST * values[order[0]]]
+    order = order[values[order] > max(0.0, LEAST * float(values[order[0]]))]
     return vectors[:, order].astype(np.float64), values[order].astype(np.float64)
 
 

@@ -22,6 +22,8 @@ SQL2, SQL2_PCA, L1_, STVS_, KOVERLAP = "sql2", "sql2_pca", "l1", "stvs", "koverl
 COSTS = SQL2, SQL2_PCA, L1_, STVS_, KOVERLAP
 BASELINES = "identity", "mean_shift", "treated"
 GAMMAS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0
+OPEN = "splits", "targets"  # more of these may be asked for later
+MOST = 10_000  # splits
 FEWEST = 10  # cells of each group: two to test on, at a fifth
 
 
@@ -65,8 +67,9 @@ class Protocol:
         return found
 
     def fingerprint(self, data: str) -> str:
-        """Of these parameters on these data."""
-        text = json.dumps([asdict(self), data], sort_keys=True)
+        """Of what decides a row, on these data: not of how many splits and which targets there are."""
+        decisive = {name: value for name, value in asdict(self).items() if name not in OPEN}
+        text = json.dumps([decisive, data], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -78,6 +81,11 @@ class Condition(NamedTuple):
     target: str
     rows: Rows
     others: Rows
+
+    @property
+    def key(self) -> str:
+        """What no other condition is called; two labels can be the same."""
+        return json.dumps([self.within, self.target])
 
 
 def check_protocol(
@@ -92,35 +100,38 @@ def check_protocol(
 ) -> tuple[Protocol, list[Condition]]:
     """The protocol and its conditions, or an error that names the argument."""
     check_adata(adata)
-    names = (costs,) if isinstance(costs, str) else tuple(costs)
+    names = _several(costs, "costs")
     for name in names:
         check_choice(name, "costs", COSTS)
     if not names or len(set(names)) < len(names):
         raise InputError(f"costs must be one or several of {', '.join(COSTS)}, each once; got {costs!r}")
     if (KOVERLAP in names) != (rest["k"] is not None):
         raise InputError(f"k must be given with the cost {KOVERLAP!r}, and with no other; got {rest['k']!r}")
-    strengths = tuple(check_number(gamma, "gammas", 0, open_low=True) for gamma in gammas)
+    strengths = tuple(check_number(gamma, "gammas", 0, open_low=True) for gamma in _several(gammas, "gammas"))
     if not strengths or list(strengths) != sorted(set(strengths)):
         raise InputError(f"gammas must be rising numbers > 0; got {list(gammas)!r}")
-    epsilons = tuple(epsilon) if np.iterable(epsilon) and not isinstance(epsilon, str) else (epsilon,)
+    epsilons = _several(epsilon, "epsilon")
     for value in epsilons:
         EpsilonRule(value, rest["epsilon_scale"])
     if not epsilons or len(set(epsilons)) < len(epsilons):
         raise InputError(f"epsilon must be one or several different numbers; got {epsilon!r}")
     check_choice(rest["ties"], "ties", ("zero", "occam"))
-    check_number(rest["relax"], "relax", 0, 1)
-    check_number(rest["test_size"], "test_size", 0.05, 0.5)
-    check_number(rest["tol"], "tol", 0, open_low=True)
+    rest["relax"] = check_number(rest["relax"], "relax", 0, 1)
+    rest["test_size"] = check_number(rest["test_size"], "test_size", 0.05, 0.5)
+    rest["tol"] = check_number(rest["tol"], "tol", 0, open_low=True)
     for name, low in {"splits": 1, "components": 1, "markers": 2, "max_iter": 1, "random_state": 0}.items():
-        check_count(rest[name], name, low)
+        rest[name] = check_count(rest[name], name, low)
+    if rest["splits"] > MOST:
+        raise InputError(f"splits must be at most {MOST:,}; got {rest['splits']:,}")
     if rest["k"] is not None:
-        check_count(rest["k"], "k")
+        rest["k"] = check_count(rest["k"], "k")
     if rest["hvg"] is not None:
-        check_count(rest["hvg"], "hvg", 2)
+        rest["hvg"] = check_count(rest["hvg"], "hvg", 2)
         if rest["hvg"] > adata.n_vars:
             raise InputError(f"hvg must be at most the number of genes, {adata.n_vars:,}; got {rest['hvg']}")
     found = _conditions(adata, rest["groupby"], rest["control"], targets, rest["within"])
-    unknown = [label for label in close_ups if label not in {condition.label for condition in found}]
+    shown = tuple(str(label) for label in _several(close_ups, "close_ups"))
+    unknown = [label for label in shown if label not in {condition.label for condition in found}]
     if unknown:
         there = some([condition.label for condition in found], 20)
         raise InputError(f"close_ups must be conditions ({there}); got {unknown[0]!r}")
@@ -131,17 +142,24 @@ def check_protocol(
         costs=names,
         gammas=strengths,
         epsilon=tuple(float(value) for value in epsilons),
-        close_ups=tuple(close_ups),
+        close_ups=shown,
         **plain,
     )
     return protocol, found
+
+
+def _several(given: Any, name: str) -> tuple[Any, ...]:
+    """One or several, as a tuple."""
+    if given is None:
+        raise InputError(f"{name} must be given, one or several; got None")
+    return tuple(given) if np.iterable(given) and not isinstance(given, str | bytes) else (given,)
 
 
 def _conditions(adata: Any, groupby: str, control: Any, targets: Any, within: str | None) -> list[Condition]:
     """Every target within every group that has cells of it."""
     groups = labels(adata, groupby)
     rows_of(adata, groupby, control, "control")
-    wanted = [targets] if isinstance(targets, str) else targets
+    wanted = None if targets is None else list(_several(targets, "targets"))
     if wanted is None:
         wanted = sorted({entry for entry in groups if entry is not None and entry != str(control)})
     if not len(wanted):

@@ -65,8 +65,8 @@ def evaluate(
     costs
         Of "sql2" (½ℓ2² in gene space), "sql2_pca" (½ℓ2² between the principal components of the train cells, mapped
         back to genes), "l1", "stvs" and "koverlap". The baselines are always there: "identity" (nothing moves),
-        "mean_shift" (all cells move by the difference of the train means) and "treated" (target cells of the train
-        fold instead of a prediction: what a perfect map could score; the components were learned on them, too).
+        "mean_shift" (all cells move by the difference of the train means) and "treated" (some target cells of the train
+        fold instead of a prediction, as many as are held out: about what a perfect map would score).
     gammas, k
         Strengths of the penalties; the k of "koverlap".
     epsilon, epsilon_scale, ties, relax, tol, max_iter
@@ -76,7 +76,8 @@ def evaluate(
     hvg
         Use so many genes that vary most over the cells of a condition (by scanpy); all genes if None.
     components
-        Distances are measured between so many principal components of the train cells of a split.
+        Distances are measured between so many principal components of the train cells of a split, without those that
+        stand for "treated"; "sql2_pca" learns on them.
     markers
         How many genes count as markers: those with the largest Welch's t of target against control cells.
     close_ups
@@ -143,12 +144,12 @@ def evaluate(
     Budget(max_memory)
     content = digest(adata, layer, [groupby] if within is None else [groupby, within])
     data = DataFile(str(path or ""), content, adata.shape)
-    store = Store(out, protocol, data, [condition.label for condition in conditions])
+    store = Store(out, protocol, data, conditions)
     prepare = Preparation(adata, protocol, max_memory, n_jobs)
     with Progress(verbose) as progress:
         bar = Bar(len(conditions) * protocol.splits * _rows_a_split(protocol), progress, tick)
         for condition in conditions:
-            todo = [number for number in range(protocol.splits) if not store.has(condition.label, number)]
+            todo = [number for number in range(protocol.splits) if not store.has(condition.key, number)]
             bar.skip((protocol.splits - len(todo)) * _rows_a_split(protocol))
             if todo:
                 _run(prepare(condition, lambda: bar.step(0)), todo, n_jobs, store, bar)
@@ -163,9 +164,9 @@ def _run(shared: Shared, todo: list[int], n_jobs: int | None, store: Store, bar:
 
     def one(number: int) -> None:
         with Workers(max(1, threads // at_once)) as workers:
-            store.put(shared.condition.label, number, score_split(shared, number, workers, bar.step))
+            store.put(shared.condition.key, number, score_split(shared, number, workers, bar.step))
 
-    with Workers(at_once) as workers, threadpool_limits(threads // at_once, "blas"):
+    with Workers(at_once) as workers, threadpool_limits(1, "blas"):  # sums do not depend on threads
         try:
             for _ in workers.map(one, todo):
                 pass

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from occamap._memory import Budget
 from occamap._optional import optional
 from occamap._workers import Workers
+from occamap.errors import InputError
 from occamap.evaluation.components import Gram
 from occamap.evaluation.markers import moments, welch_t
 from occamap.evaluation.protocol import Condition, Protocol
@@ -43,7 +44,7 @@ class Shared:
 
     def split(self, k: int) -> Split:
         """Split k: a random share of both groups to test on, by the seed and the names alone."""
-        name = [*self.condition.label.encode(errors="backslashreplace")]
+        name = [*self.condition.key.encode()]
         rng = np.random.default_rng([self.protocol.random_state, k, *name])
         parts = []
         for size in (self.problem.a.size, self.problem.b.size):
@@ -112,5 +113,8 @@ def highly_variable(sides: list[sp.csr_array], count: int) -> Mask:
     """The genes that vary most over the cells of both groups, by scanpy."""
     scanpy, anndata = optional("scanpy", "hvg="), optional("anndata", "hvg=")
     both = anndata.AnnData(sp.csr_matrix(sp.vstack(sides)))
-    found = scanpy.pp.highly_variable_genes(both, n_top_genes=count, inplace=False)
+    try:
+        found = scanpy.pp.highly_variable_genes(both, n_top_genes=count, inplace=False)
+    except Exception as error:  # whatever scanpy makes of cells that hardly differ
+        raise InputError(f"hvg={count} genes cannot be chosen from these cells; scanpy says: {error}") from error
     return np.asarray(found["highly_variable"], dtype=bool)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from occamap._kernels.columns import column_sums, count_above
 from occamap._memory import Budget
@@ -18,7 +19,6 @@ from occamap.evaluation.markers import moments, welch_t
 from occamap.evaluation.protocol import SQL2, SQL2_PCA
 from occamap.evaluation.scores import Floats, Means, Prediction, Row
 from occamap.evaluation.shared import Shared
-from occamap.maps.problem import Problem
 from occamap.maps.side import Side
 from occamap.metrics.against import Against
 from occamap.selection.evaluation import SCORE_FAILED, Candidates
@@ -48,7 +48,9 @@ class _Split:
         split, protocol = shared.split(k), shared.protocol
         self.candidates = Candidates(shared.plan, split, workers, tick)
         train, test = self.candidates.train, self.candidates.test
-        self.components = shared.gram.components(split.source_train, split.target_train, protocol.components)
+        self.drawn = _drawn(train.b.size, test.b.size, protocol.random_state, k)
+        others = np.delete(split.target_train, self.drawn)
+        self.components = shared.gram.components(split.source_train, others, protocol.components)
         tick(0)
         self.control, self.target = test.source.csr(), test.target.csr()
         self.here = self.components(self.control)
@@ -155,7 +157,7 @@ class _Split:
         )
 
     def _baselines(self) -> Iterator[Step]:
-        train, test = self.candidates.train, self.candidates.test
+        train = self.candidates.train
         nothing = sp.csr_array(self.control.shape, dtype=self.control.dtype)
         yield _told("identity"), self._moved(nothing)
 
@@ -168,15 +170,18 @@ class _Split:
             cells=lambda: self.control.toarray() + shift.astype(self.control.dtype),
         )
         yield _told("mean_shift"), shifted
-        yield _told("treated"), self._others(train, test)
+        others = train.target.take(self.drawn).csr()
+        change = _mean(others) - _mean(self.control)
+        yield _told("treated"), Prediction(self.components(others), change, float("nan"), lambda: others)
 
-    def _others(self, train: Problem, test: Problem) -> Prediction:
-        """Target cells of the train fold, as many as there are held-out control cells, if there are."""
-        rng = np.random.default_rng([self.shared.protocol.random_state, self.k])
-        size = min(test.a.size, train.b.size)
-        drawn = train.target.take(np.sort(rng.permutation(train.b.size)[:size]))
-        cells = drawn.csr()
-        return Prediction(self.components(cells), _mean(cells) - _mean(self.control), float("nan"), lambda: cells)
+
+def _drawn(n_train: int, n_test: int, seed: int, k: int) -> NDArray[np.int64]:
+    """Which of the train targets stand for a perfect prediction: as many as are held out, at most half.
+
+    They are kept from the components, which vary more in cells that they were learned on than in others.
+    """
+    rng = np.random.default_rng([seed, k])
+    return np.sort(rng.permutation(n_train)[: max(1, min(n_test, n_train // 2))])
 
 
 def _told(name: str, gamma: float = np.nan, solver: Solver | None = None, status: str = "", message: str = "") -> Row:
@@ -194,4 +199,3 @@ def _told(name: str, gamma: float = np.nan, solver: Solver | None = None, status
 
 def _mean(cells: Any) -> Floats:
     return column_sums(cells)[0] / cells.shape[0]
-

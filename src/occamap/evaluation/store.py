@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from occamap._files import check_directory, replacing, replacing_path
+from occamap._files import check_directory, replacing, replacing_paths
 from occamap._record import plain, versions
 from occamap.errors import InputError
-from occamap.evaluation.protocol import Protocol
+from occamap.evaluation.protocol import OPEN, Condition, Protocol
 from occamap.evaluation.scores import Row
 from occamap.run_record import NAME, DataFile, RunRecord
 
@@ -27,12 +28,13 @@ FILES = {"table": TABLE, "csv": CSV, "record": NAME}
 class Store:
     """Rows by condition and split, in memory or, if `out` is given, in a directory.
 
-    A directory belongs to one protocol on one set of data; to any other it is closed. `parts/` has a file a split, each
+    A directory belongs to one protocol on one set of data (more splits and targets may come later); to any other it is
+    closed. `parts/` has a file a split, each
     whole or not there, and `parts/protocol.json` says whose they are.
     """
 
-    def __init__(self, out: Any, protocol: Protocol, data: DataFile, labels: list[str]) -> None:
-        self.protocol, self.data, self.labels = protocol, data, labels
+    def __init__(self, out: Any, protocol: Protocol, data: DataFile, conditions: list[Condition]) -> None:
+        self.protocol, self.data, self.conditions = protocol, data, conditions
         self.key = protocol.fingerprint(data.sha256)
         self.directory = None if out is None else check_directory(out, [TABLE, CSV, NAME])
         self._rows: dict[tuple[str, int], list[Row]] = {}
@@ -41,56 +43,74 @@ class Store:
             self._open(self.directory)
         self.resumed = len(self._rows)
 
-    def has(self, label: str, split: int) -> bool:
+    def has(self, condition: str, split: int) -> bool:
         """Whether the rows of a split are there."""
-        return (label, split) in self._rows
+        return (condition, split) in self._rows
 
-    def put(self, label: str, split: int, rows: list[Row]) -> None:
+    def put(self, condition: str, split: int, rows: list[Row]) -> None:
         """Keep the rows of a split."""
-        text = json.dumps({"key": self.key, "label": label, "split": split, "rows": plain(rows)})
+        text = json.dumps(plain(rows))
+        about = {"key": self.key, "condition": condition, "split": split, "sha256": _sha256(text)}
         if self.directory is not None:
-            with replacing(self.directory / PARTS / _name(label, split)) as stream:
-                stream.write(text.encode())
-        self._rows[label, split] = json.loads(text)["rows"]  # what a later run would read
+            with self._telling(), replacing(self.directory / PARTS / _name(condition, split)) as stream:
+                stream.write(json.dumps({**about, "rows": text}).encode())
+        self._rows[condition, split] = json.loads(text)  # what a later run would read
 
     def finish(self) -> pd.DataFrame:
-        """The table of all rows, in the order of the conditions; table and record are written."""
+        """The table of all rows, in the order of the conditions; table and record are written, all or none."""
         rows = [
-            row for label in self.labels for split in range(self.protocol.splits) for row in self._rows[label, split]
+            row
+            for condition in self.conditions
+            for split in range(self.protocol.splits)
+            for row in self._rows[condition.key, split]
         ]
         table = pd.DataFrame(rows)
         if self.directory is not None:
-            with ExitStack() as together:
-                parquet, csv = (together.enter_context(replacing(self.directory / name)) for name in (TABLE, CSV))
+            targets = [self.directory / name for name in (TABLE, CSV, NAME)]
+            with self._telling(), replacing_paths(targets) as [parquet, csv, record]:
                 table.to_parquet(parquet, index=False)
-                csv.write(table.to_csv(index=False).encode(errors="backslashreplace"))
-            with replacing_path(self.directory / NAME) as part:  # last: it says that the table is there
-                self._record(table).write(part)
+                csv.write_bytes(table.to_csv(index=False).encode(errors="backslashreplace"))
+                self._record(table).write(record)  # the last to get its name: it says that the table is there
         return table
 
     def _open(self, directory: Path) -> None:
         parts = directory / PARTS
+        if self.data.path and any(_same(directory / name, Path(self.data.path)) for name in (TABLE, CSV, NAME)):
+            raise InputError(f"out must not be where the data are: {self.data.path!r} would be overwritten")
         if (directory / NAME).exists() and not (parts / STATE).exists():
             raise InputError(f"out must be empty or hold this evaluation; {str(directory)!r} holds another run")
         parts.mkdir(exist_ok=True)
         asked = plain(asdict(self.protocol))
         if (parts / STATE).exists():
             known = _read(parts / STATE)
+            theirs = known.get("parameters")
+            if not isinstance(theirs, dict):
+                raise InputError(f"out must be empty or hold this evaluation; {str(parts / STATE)!r} is damaged")
             if known.get("key") != self.key:
-                theirs = known.get("parameters", {})
-                other = [name for name in asked if asked[name] != theirs.get(name)]
+                other = [name for name in asked if name not in OPEN and asked[name] != theirs.get(name)]
                 raise InputError(
                     f"out must be empty or hold this evaluation; {str(directory)!r} holds one of other "
                     f"{', '.join(other) or 'data'}: take another directory"
                 )
         else:
-            with replacing(parts / STATE) as stream:
+            with self._telling(), replacing(parts / STATE) as stream:
                 stream.write(json.dumps({"key": self.key, "parameters": asked}, indent=2).encode())
-        for label in self.labels:
+        for condition in self.conditions:
             for split in range(self.protocol.splits):
-                known = _read(parts / _name(label, split))
-                if known.get("key") == self.key and known.get("label") == label and known.get("split") == split:
-                    self._rows[label, split] = known["rows"]
+                known = _read(parts / _name(condition.key, split))
+                mine = known.get("key") == self.key and known.get("condition") == condition.key
+                text = known.get("rows")
+                mine = mine and known.get("split") == split and isinstance(text, str)
+                if mine and known.get("sha256") == _sha256(str(text)):  # else it is damaged, and computed again
+                    self._rows[condition.key, split] = json.loads(str(text))
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """A disk that is full, with the directory that is on it."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(self.directory)) from error
 
     def _record(self, table: pd.DataFrame) -> RunRecord:
         failed = table.loc[(table["message"] != "") & (table["status"] != "converged"), ["status", "message"]]
@@ -103,7 +123,7 @@ class Store:
                 "rows": len(table),
                 "rows_not_converged": len(failed),
                 "message": "" if failed.empty else str(failed["message"].iloc[0]),
-                "conditions": self.labels,
+                "conditions": [condition.label for condition in self.conditions],
                 "splits_from_earlier_runs": self.resumed,
             },
             warnings=(),
@@ -115,15 +135,26 @@ class Store:
         )
 
 
-def _name(label: str, split: int) -> str:
+def _name(condition: str, split: int) -> str:
     """A file name for a condition, whatever its groups are called."""
-    return f"{hashlib.sha256(label.encode(errors='backslashreplace')).hexdigest()[:16]}-{split:03d}.json"
+    return f"{_sha256(condition)[:16]}-{split:03d}.json"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A file of an earlier run; one that cannot be read counts as not there."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -27,7 +27,7 @@ from occamap._validate import (
 )
 from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
-from occamap.errors import InputError, NotConvergedWarning
+from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
 from occamap.maps import saved
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
@@ -150,6 +150,11 @@ class MongeMap(BaseEstimator):
         self, cost: Cost, problem: Problem, solution: Solution, solver: Solver, seconds: float, operator: str
     ) -> None:
         """Become the map of this solution."""
+        if not np.isfinite([solution.error, solution.epsilon, solution.effective_targets]).all():
+            largest = max(problem.source.largest(), problem.target.largest())
+            raise InfeasibleError(
+                f"the costs of samples as large as {largest:.3g} are too large to be compared: scale the samples first"
+            )
         self._keep(cost, problem, solution)
         self.report_ = Report(
             status=solution.status,

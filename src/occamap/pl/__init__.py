@@ -1,8 +1,8 @@
 """Pictures of maps in AnnData, in the conventions of scverse: each function gives back the Axes that it drew on."""
 
-from occamap._optional import require
+from occamap._optional import require as _require
 
-require(("anndata", "pandas", "matplotlib"), "occamap.pl", "cells")
+_require(("anndata", "pandas", "matplotlib"), "occamap.pl", "cells")
 
 from occamap.pl.arrows import arrows  # noqa: E402
 from occamap.pl.convergence import convergence  # noqa: E402

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from occamap._files import check_directory, check_writable, replacing_paths
+from occamap._files import check_directory, check_plain, check_writable, replacing_paths
 from occamap.errors import InputError
 
 LONGEST = 80  # bytes of a column's name in a file's
@@ -23,6 +23,8 @@ def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Pa
     listed, made = list(names), _absent(out)
     try:
         directory = check_directory(out, listed)
+        if (directory / "parts" / "protocol.json").exists():
+            raise InputError(f"out must not hold an evaluation, as {str(out)!r} does: take another directory")
         if kept is not None and any(_same(directory / name, kept) for name in listed):
             raise InputError(f"out must not be where the data are: {str(kept)!r} would be overwritten")
         yield directory
@@ -45,6 +47,7 @@ def check_target(out: str | os.PathLike[str], *kept: str | os.PathLike[str]) -> 
     if not target.parent.is_dir():
         raise InputError(f"out must be in a directory that exists; {str(target.parent)!r} does not")
     check_writable(target.parent, out)
+    check_plain(target)
     return target
 
 

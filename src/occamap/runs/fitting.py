@@ -96,7 +96,7 @@ def fit(
                 model.save(of["map"])
                 table.to_csv(of["genes"])
                 if groups is not None:
-                    groups.to_csv(of["genes_by"], index_label=["group", "gene"])
+                    groups.to_csv(of["genes_by"])
                 rows.to_csv(of["cells"], index=False)
                 if filled.chosen:
                     model.selection_.to_frame().to_csv(of["choice"], index=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import Any
 from occamap import _h5ad as cells
 from occamap._optional import optional, require
 from occamap._record import versions
+from occamap.errors import SelectionWarning
 from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import output_directory, writing
 from occamap.runs.fitting import outcome
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, no_stage
 from occamap.selection import MongeMapCV
+from occamap.selection.diagnostics import WEAK
 from occamap.tl.cells import check_adata, genes_of, pair_of, samples
 
 FILES = {"path": "path.csv", "picture": "path.png", "map": "map.occamap", "record": NAME}
@@ -79,6 +82,8 @@ def path(
             file = DataFile.of(found, adata.shape)
             del adata
         search.fit(source, target)  # it shows by itself how far it is
+        if search.diagnostics_.weak:
+            warnings.warn(WEAK, SelectionWarning, stacklevel=2)
         table = search.to_frame()
         asked = {**asdict(question), **asdict(filled), "gammas": gammas, "splits": splits, "max_density": max_density}
         del asked["gamma"]

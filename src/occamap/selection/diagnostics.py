@@ -7,6 +7,11 @@ from typing import Any
 
 from occamap._optional import optional
 
+LEAST = 0.2  # of the way from no move to the floor
+WEAK = (
+    "The chosen map comes hardly closer to held-out targets than not moving at all: do not rely on which features it "
+    "moves; allow more of them to move, or give other gammas and epsilon."
+)
 NOTHING = "Source and target differ by no more than parts of the target do: there is nothing to learn."
 
 
@@ -53,6 +58,11 @@ class Diagnostics:
         """Whether source and target differ by more than parts of the target do."""
         return self.identity.divergence > self.floor.divergence
 
+    @property
+    def weak(self) -> bool:
+        """Whether the chosen map is little better than not moving, or worse."""
+        return self.differs and self.explained < LEAST
+
     def notes(self) -> list[str]:
         """What to make of it, in sentences."""
         chosen, floor, margin = self.chosen.divergence, self.floor.divergence, self.chosen.error
@@ -68,6 +78,8 @@ class Diagnostics:
             told = ["The chosen map is at the floor: held-out targets cannot tell it from other targets."]
         else:
             told = [f"The chosen map covers {self.explained:.0%} of the way from no move to the floor."]
+        if self.weak:
+            told.append(WEAK)
         if chosen > self.mean_shift.divergence:
             told.append("It is less faithful than the mean shift: smaller gammas or epsilon may do better.")
         if self.mean_shift.divergence <= floor + self.floor.error:

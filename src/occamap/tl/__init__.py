@@ -1,8 +1,8 @@
 """The front end for AnnData, in the conventions of scverse: what is computed is written beside the cells."""
 
-from occamap._optional import require
+from occamap._optional import require as _require
 
-require(("anndata", "pandas"), "occamap.tl", "cells")
+_require(("anndata", "pandas"), "occamap.tl", "cells")
 
 from occamap.tl.gene_table import gene_table  # noqa: E402
 from occamap.tl.monge_map import monge_map  # noqa: E402

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from occamap._containers import check_unique, is_anndata
 from occamap._optional import optional
-from occamap._validate import check_choice
+from occamap._validate import check_choice, check_samples
 from occamap.errors import InputError
 
 Mask = NDArray[np.bool_]
@@ -21,6 +21,7 @@ COUNTS = ("refuse", "normalize", "keep")
 TOTAL = 1e4  # what counts are scaled to, on request: the same for any file, so that maps fit
 LINES = f"sc.pp.normalize_total(adata, target_sum={TOTAL:.0e}); sc.pp.log1p(adata)".replace("e+0", "e")
 FEWEST = 2
+LARGEST = 1e8
 
 
 def check_adata(adata: Any) -> None:
@@ -30,12 +31,20 @@ def check_adata(adata: Any) -> None:
     check_unique(np.asarray(adata.var_names), "gene names (adata.var_names)")
 
 
+def check_key(key: Any) -> None:
+    """Raise unless it is a name that an .h5ad file can hold."""
+    if not isinstance(key, str) or not key or "/" in key:
+        raise InputError(f"key_added must be a name without '/'; got {key!r}")
+
+
 def labels(adata: Any, column: str, name: str = "groupby") -> NDArray[Any]:
     """The entries of a column of obs as text; None for cells that have none."""
     if column not in adata.obs.columns:
         there = [str(known) for known in adata.obs.columns]
         raise InputError(f"{name} must be a column of adata.obs{_near(str(column), there)}; got {column!r}")
     entries = adata.obs[column]
+    if entries.ndim != 1:
+        raise InputError(f"{name} must be one column of adata.obs; there are {entries.shape[1]} called {column!r}")
     found: NDArray[Any] = np.asarray(entries.astype(str), dtype=object).copy()
     found[np.asarray(entries.isna())] = None
     return found
@@ -108,11 +117,22 @@ def matrix_of(adata: Any, layer: str | None) -> Any:
 def numbers(adata: Any, rows: Rows, layer: str | None, counts: str, genes: Mask | None = None) -> Any:
     """Cells × genes as numbers to learn from: dense or CSR, normalised if they are counts and that is asked for."""
     check_choice(counts, "counts", COUNTS)
-    raw: Any = matrix_of(adata, layer)[rows]  # of a backed file, this reads these rows alone
-    matrix: Any = sp.csr_matrix(raw) if _is_sparse(raw) else np.asarray(raw)
+    where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
+    whole = matrix_of(adata, layer)
+    if hasattr(whole, "check_format"):
+        try:
+            whole.check_format(full_check=True)  # before any row is taken: it would follow wrong indices
+        except ValueError as error:
+            raise InputError(f"{where} must be a valid sparse matrix; SciPy says: {error}") from error
+    checked = check_samples(whole[rows], where)  # of a backed file, this reads these rows alone
+    if checked.largest() > LARGEST:
+        raise InputError(
+            f"{where} holds numbers as large as {checked.largest():.3g}, next to which no others count: "
+            "normalise and log them"
+        )
+    matrix: Any = sp.csr_matrix(checked.csr()) if checked.is_sparse else checked.data
     if counts != "keep" and are_counts(matrix):
         if counts == "refuse":
-            where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
             raise InputError(
                 f"{where} holds raw counts; distances need them normalised and logged: {LINES} (or let it be done "
                 "here, with counts='normalize')"

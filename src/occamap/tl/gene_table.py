@@ -102,7 +102,8 @@ def gene_tables(
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
     check_count(top, "top")
     moves, control, target = stored.moves(), stored.cells("control"), stored.cells("target")
-    for cells, name in ((control, stored.design.control), (target, stored.design.target)):
+    needed = {stored.design.control: control} | ({stored.design.target: target} if subsamples else {})
+    for name, cells in needed.items():
         check_enough(cells.shape[0], f"the group {name!r}, which the map was learned on,", 1)
     names: list[str | None] = [""]
     groups, others = np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from occamap.costs import L1, Cost, SqL2
-from occamap.errors import InputError
+from occamap.errors import SelectionWarning
 from occamap.maps import MongeMap
 from occamap.selection import MongeMapCV
-from occamap.tl.cells import check_adata, genes_of, pair_of, samples
+from occamap.selection.diagnostics import WEAK
+from occamap.tl.cells import check_adata, check_key, genes_of, pair_of, samples
 from occamap.tl.stored import Design, write
 
 AUTO = "auto"
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
-GAMMA, TARGETS = 0.3, 10.0  # effective targets of a cell, where nothing else is asked for
+GAMMA, TARGETS = 0.3, 10.0  # strength, and effective targets of a cell, where nothing else is asked for
 
 
 def monge_map(
@@ -100,8 +102,7 @@ def monge_map(
     ((350, 300), 'converged')
     """
     check_adata(adata)
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
-        raise InputError(f"key_added must be a name without '/'; got {key_added!r}")
+    check_key(key_added)
     design = Design(str(groupby), str(control), str(target), layer, counts)
     pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
     source, targets = samples(adata, pair, layer, counts, genes)
@@ -132,4 +133,6 @@ def monge_map(
     write(adata, key_added, design, pair[0], genes, fitted.displacement(source), fitted)
     if hasattr(fitted, "selection_"):
         adata.uns[key_added]["selection"] = str(fitted.selection_.diagnostics_)
+        if fitted.selection_.diagnostics_.weak:
+            warnings.warn(WEAK, SelectionWarning, stacklevel=2)
     return fitted

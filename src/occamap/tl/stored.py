@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,12 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from occamap import costs
 from occamap._kernels.columns import column_sums
 from occamap._record import versions, without_none
 from occamap.costs import Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
+from occamap.maps.saved import COSTS
 from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 
 SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
@@ -30,6 +32,9 @@ class Design:
     target: str
     layer: str | None = None
     counts: str = "refuse"
+
+
+DESIGN = tuple(field.name for field in fields(Design))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,10 @@ class Stored:
 
     def cells(self, side: str) -> Any:
         """Their numbers, as CSR."""
-        matrix = numbers(self.adata, self.rows(side), self.design.layer, self.design.counts, self.genes)
+        rows, genes = self.rows(side), self.genes
+        if not rows.size:
+            return sp.csr_array((0, int(genes.sum())), dtype=np.float32)
+        matrix = numbers(self.adata, rows, self.design.layer, self.design.counts, genes)
         return sp.csr_array(matrix)
 
     def moves(self) -> sp.csr_array:
@@ -67,10 +75,11 @@ class Stored:
 
     def unfitted(self) -> MongeMap:
         """The map that was fitted, without what it learned; ε is the one that it had."""
-        params = self.entry["params"]
-        cost = cost_from(params["cost"])
-        rest = {name: params[name] for name in SETTINGS if name in params}
-        return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
+        with _sound(self.key):
+            params = self.entry["params"]
+            cost = cost_from(params["cost"])
+            rest = {name: params[name] for name in SETTINGS if name in params}
+            return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 
 def write(adata: Any, key: str, design: Design, rows: Rows, genes: Mask, moves: sp.csr_array, fitted: MongeMap) -> None:
@@ -87,16 +96,16 @@ def write(adata: Any, key: str, design: Design, rows: Rows, genes: Mask, moves: 
         moving[rows] = np.diff(moves.indptr)
         distance[rows] = np.sqrt(moves.astype(np.float64).power(2).sum(axis=1))
         adata.obs[f"{key}_n_genes"], adata.obs[f"{key}_distance"] = moving, distance
-        adata.uns[key] = describe(design, fitted)
+        adata.uns[key] = describe(vars(design), fitted)
 
 
-def describe(design: Design, fitted: MongeMap) -> dict[str, Any]:
-    """Parameters, status and versions, in values that HDF5 can hold."""
+def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
+    """What was asked, the parameters of the map, status and versions, in values that HDF5 can hold."""
     report = fitted.report_
     settings = {name: getattr(fitted, name) for name in SETTINGS}
     return without_none(
         {
-            "params": {**vars(design), **settings, "cost": describe_cost(fitted._towards.cost)},
+            "params": {**asked, **settings, "cost": describe_cost(fitted._towards.cost)},
             "status": str(report.status),
             "message": report.message,
             "epsilon": report.epsilon,
@@ -117,10 +126,8 @@ def describe_cost(cost: Cost) -> dict[str, Any]:
 
 def cost_from(entry: dict[str, Any]) -> Cost:
     """The cost that `describe_cost` described."""
-    made: Cost = getattr(costs, str(entry["name"]))(
-        **{name: _scalar(value) for name, value in entry.items() if name != "name"}
-    )
-    return made
+    given = {name: _scalar(value) for name, value in entry.items() if name != "name"}
+    return COSTS[str(entry["name"])](**given)
 
 
 def read(adata: Any, key: str) -> Stored:
@@ -133,10 +140,20 @@ def read(adata: Any, key: str) -> Stored:
         there = f"; there are maps under {some(known)}" if known else ": run occamap.tl.monge_map first"
         raise InputError(f"key must be that of a map in adata, but {absent[0]} is absent{there}")
     entry = adata.uns[key]
-    names = [field.name for field in fields(Design)]
-    return Stored(
-        adata, key, Design(**{name: entry["params"][name] for name in names if name in entry["params"]}), entry
-    )
+    with _sound(key):
+        params = {name: entry["params"][name] for name in DESIGN if name in entry["params"]}
+        return Stored(adata, key, Design(**params), entry)
+
+
+@contextmanager
+def _sound(key: str) -> Iterator[None]:
+    """Say in a sentence where what stands in uns is not what was written there."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"adata.uns[{key!r}] is not what occamap.tl.monge_map wrote: run it again ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _spread(moves: sp.csr_array, rows: Rows, columns: NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_matrix:

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from occamap._optional import optional
 from occamap.errors import FeatureMismatchError, InputError
 from occamap.maps import MongeMap, load
-from occamap.tl.cells import check_adata, numbers, rows_of, some
+from occamap.tl.cells import check_adata, check_key, numbers, rows_of, some
+from occamap.tl.stored import describe
 
 
 def transform(
@@ -44,8 +45,8 @@ def transform(
 
     Returns
     -------
-    An AnnData with the predicted cells in `X`, their displacement in `layers["occamap_displacement"]`, and `obs` and
-    `var` of `adata`.
+    An AnnData with the predicted cells in `X`, their displacement in `layers["occamap_displacement"]`, `obs` and `var`
+    of `adata`, `obs["occamap_predicted"]` (True), and the parameters of the map in `uns["occamap_transform"]`.
 
     Examples
     --------
@@ -60,6 +61,7 @@ def transform(
     check_is_fitted(fitted, "g_")
     if not hasattr(fitted, "feature_names_in_"):
         raise InputError("model must know its genes by name: fit it with occamap.tl.monge_map, or on AnnData")
+    check_key(key_added)
     if (groupby is None) != (group is None):
         raise InputError(f"groupby and group must be given together; got {groupby!r} and {group!r}")
     rows = np.arange(adata.n_obs) if groupby is None else rows_of(adata, groupby, group, "group")
@@ -75,6 +77,9 @@ def transform(
     anndata = optional("anndata", "occamap.tl")
     made = anndata.AnnData(moved, obs=adata.obs.iloc[rows].copy(), var=adata.var.copy())
     made.layers[f"{key_added}_displacement"] = sp.csr_matrix(whole)
+    made.obs[f"{key_added}_predicted"] = True
+    asked = {"groupby": groupby, "group": None if group is None else str(group), "layer": layer, "counts": counts}
+    made.uns[f"{key_added}_transform"] = describe(asked, fitted)
     return made
 
 
