@@ -17,11 +17,12 @@ def check_directory(out: Any, names: Iterable[str] = ()) -> Path:
     if not isinstance(out, str | os.PathLike) or not os.fspath(out):
         raise InputError(f"out must name a directory; got {out!r}")
     directory = Path(out)
-    check_writable(directory, out)
+    check_writable(directory, out, "a directory that can be written to")
     for name in names:
         if (directory / name).is_dir():
             raise InputError(f"out must have room for a file {name!r}, which is a directory in {str(out)!r}")
-        check_plain(directory / name)
+        if not (directory / name).is_symlink():  # which is replaced, and not followed
+            check_plain(directory / name)
     return directory
 
 
@@ -31,7 +32,7 @@ def check_plain(path: Path) -> None:
         raise InputError(f"out must be where plain files can be written; {str(path)!r} is a link or a device")
 
 
-def check_writable(directory: Path, out: Any) -> None:
+def check_writable(directory: Path, out: Any, what: str = "where files can be written") -> None:
     """Make the directory if need be, and raise unless files can be written there; `out` is what was asked for."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,7 @@ def check_writable(directory: Path, out: Any) -> None:
             pass
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"out must be where files can be written; {str(out)!r}: {why}") from error
+        raise InputError(f"out must be {what}; {str(out)!r}: {why}") from error
 
 
 @contextmanager

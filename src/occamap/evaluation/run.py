@@ -68,7 +68,7 @@ def evaluate(
         "mean_shift" (all cells move by the difference of the train means) and "treated" (some target cells of the train
         fold instead of a prediction, as many as are held out: about what a perfect map would score).
     gammas, k
-        Strengths of the penalties; the k of "koverlap".
+        Strengths, for the costs that have one; the k of "koverlap".
     epsilon, epsilon_scale, ties, relax, tol, max_iter
         As for `MongeMap`, the paper's choice by default; one or several ε.
     splits, test_size
@@ -109,8 +109,8 @@ def evaluate(
     >>> import occamap as oc
     >>> adata = oc.datasets.simulate_perturbation(80, 60, 200, effect=1.5).to_anndata()
     >>> found = oc.evaluate(adata, groupby="condition", control="control", costs=["sql2", "l1"], gammas=[1.0], splits=2)
-    >>> found.groupby("method")["density"].mean().round(2)["identity"]
-    0.0
+    >>> bool(found.groupby("method")["density"].mean()["l1"] < found.groupby("method")["density"].mean()["sql2"])
+    True
     """
     path = adata if isinstance(adata, str | os.PathLike) else getattr(adata, "filename", None)
     if isinstance(adata, str | os.PathLike):
