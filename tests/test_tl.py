@@ -291,17 +291,20 @@ def test_planted_genes_are_found_by_type_and_better_than_by_the_usual_map():
 # -- the rank-sum test -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("negative", [False, True])
-def test_rank_sums_are_those_of_scipy(negative):
+def test_rank_sums_are_those_of_scipy(negative, dtype):
     rng = np.random.default_rng(5)
     cells = np.round(rng.normal(size=(70, 40)), 1) * (rng.random((70, 40)) < 0.3)  # many ties
     cells = cells if negative else np.abs(cells)
     cells[:, 0] = 0.0
+    cells = cells.astype(dtype)
     first, second = cells[:30], cells[30:]
     found = rank_sum(sp.csr_array(first), sp.csr_array(second))
     assert found.score[0] == 0
     assert found.p[0] == 1
-    truth = mannwhitneyu(first[:, 1:], second[:, 1:], use_continuity=False, method="asymptotic")
+    wide = first[:, 1:].astype(float), second[:, 1:].astype(float)
+    truth = mannwhitneyu(*wide, use_continuity=False, method="asymptotic")
     np.testing.assert_allclose(found.p[1:], truth.pvalue, rtol=1e-9)
     np.testing.assert_allclose(found.p_adjusted, false_discovery_control(found.p), rtol=1e-12)
     assert (np.sign(found.score[1:]) == np.sign(truth.statistic - 30 * 40 / 2)).all()

@@ -87,7 +87,7 @@ def fit(
             help="Fit again on so many halves of the cells, for intervals; 0 for none.",
             rich_help_panel=given.TABLE,
         ),
-    ] = 20,
+    ] = 10,
     max_memory: given.MaxMemory = None,
     threads: given.Threads = None,
     seed: given.Seed = 0,

@@ -31,18 +31,21 @@ def rank_sum(first: sp.csr_array, second: sp.csr_array) -> RankSum:
     [1.9926, 0.0463, 0.0463]
     """
     n, total = first.shape[0], first.shape[0] + second.shape[0]
-    cells: Any = sp.vstack([first, second], format="csc")
+    cells: Any = sp.vstack([first, second], format="csr")
     cells.eliminate_zeros()
     d = cells.shape[1]
-    gene = np.repeat(np.arange(d), np.diff(cells.indptr))
-    order = np.lexsort((cells.data, gene))
-    value, gene, mine = cells.data[order], gene[order], cells.indices[order] < n
+    levels, middle = _levels(cells.data)
+    ours = np.arange(cells.nnz) < cells.indptr[n]
+    keys = np.sort((cells.indices.astype(np.uint64) << 33) | (levels.astype(np.uint64) << 1) | ours)
+    gene, mine = (keys >> 33).astype(np.int64), (keys & 1).astype(bool)
+    level = (keys >> 1) & 0xFFFFFFFF
 
-    stored = np.diff(cells.indptr)
-    zeros, below = total - stored, np.bincount(gene[value < 0], minlength=d)
-    place = np.arange(gene.size) - cells.indptr[gene] + np.where(value > 0, zeros[gene], 0) + 1.0
+    stored = np.bincount(gene, minlength=d)
+    begins = np.concatenate([[0], np.cumsum(stored)])
+    zeros, below = total - stored, np.bincount(gene[level < middle], minlength=d)
+    place = np.arange(gene.size) - begins[gene] + np.where(level >= middle, zeros[gene], 0) + 1.0
     starts = np.ones(gene.size, dtype=bool)
-    starts[1:] = (gene[1:] != gene[:-1]) | (value[1:] != value[:-1])
+    starts[1:] = (keys[1:] >> 1) != (keys[:-1] >> 1)
     tie = np.cumsum(starts) - 1  # which set of equal values an entry belongs to
     sizes = np.bincount(tie).astype(np.float64)
     rank = (np.bincount(tie, place) / sizes)[tie] if gene.size else place
@@ -56,6 +59,18 @@ def rank_sum(first: sp.csr_array, second: sp.csr_array) -> RankSum:
     score = np.divide(centred, np.sqrt(np.maximum(variance, 0)), out=np.zeros(d), where=varies)
     p = 2 * ndtr(-np.abs(score))
     return RankSum(score, p, _adjusted(p))
+
+
+def _levels(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """Numbers of 32 bits in the order of the values, none of which is 0, and the first that stands above 0.
+
+    With its gene and its group such a number makes one integer, and integers are sorted many times faster than pairs.
+    """
+    if values.dtype != np.float32:
+        seen, levels = np.unique(values, return_inverse=True)
+        return levels.ravel(), int(np.searchsorted(seen, 0.0))
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return np.where(bits >> 31, ~bits, bits | 0x80000000), 0x80000000
 
 
 def _adjusted(p: Floats) -> Floats:

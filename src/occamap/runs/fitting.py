@@ -46,7 +46,7 @@ def fit(
     options: MapOptions | None = None,
     *,
     by: str | None = None,
-    subsamples: int = 20,
+    subsamples: int = 10,
     max_memory: str | None = None,
     threads: int | None = None,
     seed: int = 0,
