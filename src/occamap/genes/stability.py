@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from occamap._workers import Workers
 from occamap.maps import MongeMap
 
 Floats = NDArray[np.float64]
@@ -30,14 +31,28 @@ def subsampled_means(
     Subsamples × groups × genes. A half is drawn without replacement, from each group of X: then the spread over
     subsamples is that of the mean over samples as large as X and Y. `like` has the parameters of the maps.
     """
-    means = np.empty((subsamples, int(groups.max()) + 1, X.shape[1]))
-    for k in range(subsamples):
-        rows = np.concatenate([_half(np.flatnonzero(groups == g), rng) for g in range(means.shape[1])])
+    n_groups = int(groups.max()) + 1
+    halves = [
+        (
+            np.concatenate([_half(np.flatnonzero(groups == g), rng) for g in range(n_groups)]),
+            _half(np.arange(Y.shape[0]), rng),
+        )
+        for _ in range(subsamples)
+    ]
+    alone = clone(like).set_params(n_jobs=1)  # side by side, a thread each
+
+    def one(half: tuple[Ints, Ints]) -> Floats:
+        rows, columns = half
         source = X[rows]
-        moves = clone(like).fit(source, Y[_half(np.arange(Y.shape[0]), rng)]).displacement(source)
-        means[k] = group_means(moves, groups[rows], means.shape[1])
-        if tick is not None:
-            tick(k + 1, subsamples)
+        moves = clone(alone).fit(source, Y[columns]).displacement(source)
+        return group_means(moves, groups[rows], n_groups)
+
+    means = np.empty((subsamples, n_groups, X.shape[1]))
+    with Workers(like.n_jobs) as workers:
+        for k, found in enumerate(workers.map(one, halves)):
+            means[k] = found
+            if tick is not None:
+                tick(k + 1, subsamples)
     return means
 
 
