@@ -334,7 +334,7 @@ def test_a_killed_process_leaves_what_it_had(cells, tmp_path):
 
 
 def test_a_part_that_is_damaged_is_computed_again(cells, tmp_path):
-    asked = {**ASKED, **SMALL, "targets": ["x"], "costs": ["sql2"], "out": tmp_path}
+    asked = {**ASKED, **SMALL, "targets": ["x"], "costs": ["l1"], "out": tmp_path}
     whole = oc.evaluate(cells, **asked)
     first, second, third, fourth = sorted((tmp_path / "parts").glob("*-*.json"))
     first.write_text(first.read_text()[:50])
@@ -366,7 +366,7 @@ def test_conditions_whose_labels_are_the_same_are_told_apart(cells):
     drug[(other.obs["line"] == "a") & (drug == "x")] = "b: c"
     drug[(other.obs["line"] == "a: b") & (drug == "x")] = "c"
     other.obs["drug"] = pd.Categorical(drug)
-    found = oc.evaluate(other, **ASKED, **SMALL, targets=["b: c", "c"], costs=["sql2"])
+    found = oc.evaluate(other, **ASKED, **SMALL, targets=["b: c", "c"], costs=["l1"])
     assert set(zip(found["within"], found["target"], strict=True)) == {("a", "b: c"), ("a: b", "c")}
     first, second = (part["divergence"].to_numpy() for _, part in found.groupby("within"))
     assert not np.allclose(first, second)
@@ -387,7 +387,7 @@ def test_numbers_may_be_numpys(cells):
 
 
 def test_a_directory_belongs_to_one_evaluation(cells, tmp_path):
-    asked = {**ASKED, **SMALL, "targets": ["x"], "costs": ["sql2"], "out": tmp_path / "a"}
+    asked = {**ASKED, **SMALL, "targets": ["x"], "costs": ["l1"], "out": tmp_path / "a"}
     oc.evaluate(cells, **asked)
     with pytest.raises(InputError, match="holds one of other gammas: take another directory"):
         oc.evaluate(cells, **{**asked, "gammas": [3.0]})
@@ -402,7 +402,7 @@ def test_a_directory_belongs_to_one_evaluation(cells, tmp_path):
 
 
 def test_splits_and_targets_may_be_added(cells, tmp_path):
-    asked = {**ASKED, **SMALL, "costs": ["sql2"], "out": tmp_path}
+    asked = {**ASKED, **SMALL, "costs": ["l1"], "out": tmp_path}
     oc.evaluate(cells, **{**asked, "splits": 1}, targets=["x"])
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").glob("*-*.json")}
     more = oc.evaluate(cells, **asked)
@@ -448,6 +448,7 @@ BAD = {
     "a layer": ({"layer": "raw"}, "layer must be a layer"),
     "memory": ({"max_memory": "much"}, "max_memory must be"),
     "a directory": ({"out": ""}, "out must name a directory"),
+    "gammas for no cost": ({"costs": ["sql2", "sql2_pca"]}, "gammas must be given only with costs that have one"),
     "no costs": ({"costs": None}, "costs must be given"),
     "too many splits": ({"splits": 10**9}, "splits must be at most 10,000"),
     "a close-up as text": ({"close_ups": "q"}, "close_ups must be conditions"),

@@ -434,6 +434,10 @@ BAD = {
     "no gene": ({"use_genes": np.zeros(500, bool)}, "leaves none"),
     "a mask that is too short": ({"use_genes": np.ones(3, bool)}, "a mask of 500"),
     "counts": ({"counts": "yes"}, "counts must be one of"),
+    "a scale for auto": (
+        {"epsilon": "auto", "epsilon_scale": "max"},
+        "epsilon_scale must not be given with epsilon='auto'",
+    ),
     "a key": ({"key_added": "a/b"}, "without '/'"),
     "gamma": ({"cost": 1.0}, "cost must be"),
     "epsilon": ({"epsilon": "much"}, "epsilon must be"),

@@ -43,6 +43,14 @@ def check_writable(directory: Path, out: Any, what: str = "where files can be wr
         raise InputError(f"out must be {what}; {str(out)!r}: {why}") from error
 
 
+def same_file(one: Path, other: Path) -> bool:
+    """Whether both are there, and one and the same."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A stream to write to, whose content takes the name `target` when all of it is on the disk."""

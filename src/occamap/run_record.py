@@ -34,6 +34,7 @@ from occamap.errors import RunFileError
 FORMAT = "occamap-run"
 VERSION = 1
 NAME = "run.json"
+PARTS, STATE = "parts", "protocol.json"  # a directory with PARTS/STATE belongs to an evaluation, done or under way
 _LARGEST = 2**24  # bytes
 
 Json = dict[str, Any]

@@ -76,8 +76,14 @@ def evaluate(
         typer.Option(metavar="NAME,…", help="Of sql2, sql2_pca, l1, stvs and koverlap.", rich_help_panel=given.MAP),
     ] = "sql2,sql2_pca,l1,stvs",
     gammas: Annotated[
-        str, typer.Option(metavar="G,G,…", help="Rising strengths.", rich_help_panel=given.MAP)
-    ] = "0.01,0.03,0.1,0.3,1,3",
+        str | None,
+        typer.Option(
+            metavar="G,G,…",
+            help="Rising strengths, for costs that have one.",
+            show_default="0.01,0.03,0.1,0.3,1,3",
+            rich_help_panel=given.MAP,
+        ),
+    ] = None,
     k: given.K = None,
     epsilon: Annotated[
         str, typer.Option(metavar="E,…", help="Entropic regularisation, one or several.", rich_help_panel=given.MAP)
@@ -85,7 +91,10 @@ def evaluate(
     epsilon_scale: Annotated[
         given.EpsilonScale, typer.Option("--epsilon-scale", help="What ε is a multiple of.", rich_help_panel=given.MAP)
     ] = given.EpsilonScale.mean,
-    relax: given.Relax = 0.0,
+    relax: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="How much of the penalty's shrinkage to undo.", rich_help_panel=given.MAP),
+    ] = 0.0,
     splits: Annotated[int, typer.Option(min=1, help="Random splits.", rich_help_panel=given.WORK)] = 10,
     test_size: Annotated[
         float, typer.Option(min=0.05, max=0.5, help="Share of cells to hold out.", rich_help_panel=given.WORK)
@@ -126,7 +135,7 @@ def evaluate(
             layer=layer,
             counts=counts.value,
             costs=[name.strip() for name in costs.split(",") if name.strip()],
-            gammas=parse_numbers(gammas, "gammas"),
+            gammas=None if gammas is None else parse_numbers(gammas, "gammas"),
             k=k,
             epsilon=parse_numbers(epsilon, "epsilon"),
             epsilon_scale=epsilon_scale.value,

@@ -62,7 +62,7 @@ def fit(
         ),
     ] = None,
     epsilon_scale: given.Scale = None,
-    relax: given.Relax = 1.0,
+    relax: given.Relax = None,
     max_density: Annotated[
         float | None,
         typer.Option(

@@ -81,8 +81,15 @@ Scale = Annotated[
     ),
 ]
 Relax = Annotated[
-    float,
-    typer.Option("--relax", min=0.0, max=1.0, help="How much of the penalty's shrinkage to undo.", rich_help_panel=MAP),
+    float | None,
+    typer.Option(
+        "--relax",
+        min=0.0,
+        max=1.0,
+        help="How much of the penalty's shrinkage to undo.",
+        show_default="1",
+        rich_help_panel=MAP,
+    ),
 ]
 MaxMemory = Annotated[
     str | None,

@@ -56,7 +56,7 @@ def path(
         typer.Option(metavar="E", help="Entropic regularisation.", show_default="10", rich_help_panel=given.MAP),
     ] = None,
     epsilon_scale: given.Scale = None,
-    relax: given.Relax = 1.0,
+    relax: given.Relax = None,
     splits: Annotated[
         int, typer.Option(min=2, help="Each part of the cells is held out once.", rich_help_panel=given.WORK)
     ] = 5,

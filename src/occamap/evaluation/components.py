@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._kernels.columns import column_sums
 from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
@@ -70,7 +70,7 @@ class Gram:
         if not values.size:
             raise InputError("the cells of a condition must differ; train cells of one split are all the same")
         X, Y = self.control[rows], self.target[others]
-        mean = np.asarray(X.sum(axis=0) + Y.sum(axis=0), dtype=np.float64).ravel() / (n + m)
+        mean = (column_sums(X)[0] + column_sums(Y)[0]) / (n + m)
         weights = vectors / np.sqrt(values)
         axes = X.T @ weights[:n] + Y.T @ weights[n:] - np.outer(mean, weights.sum(axis=0))
         axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
@@ -120,7 +120,7 @@ def _krylov(K: NDArray[Any], wanted: int) -> tuple[Floats, NDArray[Any]]:
 def _gram(X: Samples, Y: Samples, workers: Workers) -> NDArray[Any]:
     """⟨x, y⟩ = ½‖x‖² + ½‖y‖² − ½‖x − y‖²; where Y is X, of each pair once."""
     same = X is Y
-    squares = [np.asarray(_square(side.csr()).sum(axis=1), dtype=np.float64).ravel() for side in (X, Y)]
+    squares = [side.csr().astype(np.float64).power(2).sum(axis=1) for side in (X, Y)]
     out = np.empty((X.shape[0], Y.shape[0]), dtype=np.float32)
     for i in range(0, X.shape[0], BLOCK):
         stop, j = min(i + BLOCK, X.shape[0]), i if same else 0
@@ -132,7 +132,3 @@ def _gram(X: Samples, Y: Samples, workers: Workers) -> NDArray[Any]:
         if same:
             out[j:, i:stop] = out[i:stop, j:].T
     return out
-
-
-def _square(matrix: sp.csr_array) -> sp.csr_array:
-    return sp.csr_array((np.square(matrix.data, dtype=np.float64), matrix.indices, matrix.indptr), shape=matrix.shape)

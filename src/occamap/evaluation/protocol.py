@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from occamap._containers import in_memory
-from occamap._validate import check_choice, check_count, check_number
+from occamap._validate import check_choice, check_count, check_number, check_samples
 from occamap.costs import L1, STVS, Cost, KOverlap
 from occamap.errors import InputError
 from occamap.sinkhorn import EpsilonRule
@@ -93,7 +92,7 @@ def check_protocol(
     *,
     targets: Any,
     costs: Sequence[str],
-    gammas: Sequence[float],
+    gammas: Sequence[float] | None,
     epsilon: Any,
     close_ups: Sequence[str],
     **rest: Any,
@@ -107,9 +106,13 @@ def check_protocol(
         raise InputError(f"costs must be one or several of {', '.join(COSTS)}, each once; got {costs!r}")
     if (KOVERLAP in names) != (rest["k"] is not None):
         raise InputError(f"k must be given with the cost {KOVERLAP!r}, and with no other; got {rest['k']!r}")
-    strengths = tuple(check_number(gamma, "gammas", 0, open_low=True) for gamma in _several(gammas, "gammas"))
-    if not strengths or list(strengths) != sorted(set(strengths)):
-        raise InputError(f"gammas must be rising numbers > 0; got {list(gammas)!r}")
+    strong = any(name not in (SQL2, SQL2_PCA) for name in names)
+    if gammas is not None and not strong:
+        raise InputError(f"gammas must be given only with costs that have one, not with {' and '.join(names)} alone")
+    grid = () if not strong else GAMMAS if gammas is None else _several(gammas, "gammas")
+    strengths = tuple(check_number(gamma, "gammas", 0, open_low=True) for gamma in grid)
+    if list(strengths) != sorted(set(strengths)) or (strong and not strengths):
+        raise InputError(f"gammas must be rising numbers > 0; got {list(grid)!r}")
     epsilons = _several(epsilon, "epsilon")
     for value in epsilons:
         EpsilonRule(value, rest["epsilon_scale"])
@@ -186,8 +189,7 @@ def _conditions(adata: Any, groupby: str, control: Any, targets: Any, within: st
 def digest(adata: Any, layer: str | None, columns: Sequence[str]) -> str:
     """Of the numbers, the names of the genes, and these columns of obs."""
     found = hashlib.sha256()
-    csr = sp.csr_array(in_memory(matrix_of(adata, layer), "adata"))
-    for array in (csr.data, csr.indices, csr.indptr.astype(np.int64)):
+    for array in check_samples(in_memory(matrix_of(adata, layer), "adata"), "adata").stored():
         found.update(np.ascontiguousarray(array).data)
     for names in (adata.var_names, *(labels(adata, column) for column in columns)):
         found.update(json.dumps([None if name is None else str(name) for name in names]).encode())

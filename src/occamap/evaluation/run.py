@@ -13,7 +13,7 @@ from occamap import _h5ad
 from occamap._memory import Budget
 from occamap._workers import Workers, count_jobs
 from occamap.evaluation.bar import Bar
-from occamap.evaluation.protocol import BASELINES, GAMMAS, SQL2_PCA, Protocol, check_protocol, digest
+from occamap.evaluation.protocol import BASELINES, SQL2_PCA, Protocol, check_protocol, digest
 from occamap.evaluation.shared import Preparation, Shared
 from occamap.evaluation.split import score_split, split_bytes
 from occamap.evaluation.store import Store
@@ -31,7 +31,7 @@ def evaluate(
     layer: str | None = None,
     counts: str = "refuse",
     costs: Sequence[str] = ("sql2", "sql2_pca", "l1", "stvs"),
-    gammas: Sequence[float] = GAMMAS,
+    gammas: Sequence[float] | None = None,
     k: int | None = None,
     epsilon: float | Sequence[float] = 0.1,
     epsilon_scale: str = "mean",
@@ -68,7 +68,7 @@ def evaluate(
         "mean_shift" (all cells move by the difference of the train means) and "treated" (some target cells of the train
         fold instead of a prediction, as many as are held out: about what a perfect map would score).
     gammas, k
-        Strengths, for the costs that have one; the k of "koverlap".
+        Strengths, for the costs that have one (0.01, 0.03, 0.1, 0.3, 1 and 3 if None); the k of "koverlap".
     epsilon, epsilon_scale, ties, relax, tol, max_iter
         As for `MongeMap`, the paper's choice by default; one or several ε.
     splits, test_size

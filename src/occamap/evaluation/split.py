@@ -21,13 +21,14 @@ from occamap.evaluation.scores import Floats, Means, Prediction, Row
 from occamap.evaluation.shared import Shared
 from occamap.maps.side import Side
 from occamap.metrics.against import Against
-from occamap.selection.evaluation import SCORE_FAILED, Candidates
-from occamap.sinkhorn import Solver, cost_blocks
+from occamap.selection.evaluation import NO_EPSILON, SCORE_FAILED, Candidates
+from occamap.sinkhorn import Solver, Status, cost_blocks
+from occamap.sinkhorn.solution import describe
 
 MOVES = 1e-8  # what counts as a move, as in the paper
 BLOCK = 64  # rows of dense moves at a time
 
-Step = tuple[Row, Prediction]
+Step = tuple[Row, Prediction | None]  # None: the rule led to no ε
 
 
 def score_split(shared: Shared, k: int, workers: Workers, tick: Callable[[int], None]) -> list[Row]:
@@ -106,7 +107,7 @@ class _Split:
 
     # -- what is predicted -------------------------------------------------------------------------------------
 
-    def _maps(self) -> Iterator[tuple[Row, Prediction | None]]:
+    def _maps(self) -> Iterator[Step]:
         """The maps in gene space."""
         cells = self.shared.plan.cells()
         names = [name for name, _, _ in self.shared.protocol.penalties()]
@@ -124,7 +125,7 @@ class _Split:
             cells=lambda: self.control + moves,
         )
 
-    def _reduced(self) -> Iterator[tuple[Row, Prediction | None]]:
+    def _reduced(self) -> Iterator[Step]:
         """½ℓ2² between principal components, mapped back."""
         if SQL2_PCA not in self.shared.protocol.costs:
             return
@@ -137,11 +138,13 @@ class _Split:
             try:
                 solution = solver(costs, train.a, train.b, self.workers, None, lambda *_: self.tick(0))
             except InputError as error:
-                yield _told(SQL2_PCA, np.nan, solver, "no epsilon", str(error)), None
+                yield _told(SQL2_PCA, np.nan, solver, NO_EPSILON, str(error)), None
                 continue
             side = Side(SqL2(), target, train.b, solution.g, solution.epsilon)
             steps = side.displace(here, lambda _, rows: rows, 0, 0.0, self.workers, Budget(None)).toarray()
-            told = _told(SQL2_PCA, np.nan, solver, str(solution.status), "")
+            fine = solution.status is Status.CONVERGED
+            message = "" if fine else describe(solution.status, solution.error, solver.tol, solver.max_iter)
+            told = _told(SQL2_PCA, np.nan, solver, str(solution.status), message)
             told |= {"epsilon_used": solution.epsilon, "effective_targets": solution.effective_targets}
             yield told, self._lifted(steps)
 

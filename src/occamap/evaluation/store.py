@@ -14,14 +14,14 @@ from typing import Any
 
 import pandas as pd
 
-from occamap._files import check_directory, replacing, replacing_paths
+from occamap._files import check_directory, replacing, replacing_paths, same_file
 from occamap._record import plain, versions
 from occamap.errors import InputError
 from occamap.evaluation.protocol import OPEN, Condition, Protocol
 from occamap.evaluation.scores import Row
-from occamap.run_record import NAME, DataFile, RunRecord
+from occamap.run_record import NAME, PARTS, STATE, DataFile, RunRecord
 
-TABLE, CSV, PARTS, STATE = "evaluation.parquet", "evaluation.csv", "parts", "protocol.json"
+TABLE, CSV = "evaluation.parquet", "evaluation.csv"
 FILES = {"table": TABLE, "csv": CSV, "record": NAME}
 
 
@@ -29,8 +29,7 @@ class Store:
     """Rows by condition and split, in memory or, if `out` is given, in a directory.
 
     A directory belongs to one protocol on one set of data (more splits and targets may come later); to any other it is
-    closed. `parts/` has a file a split, each
-    whole or not there, and `parts/protocol.json` says whose they are.
+    closed. `parts/` has a file a split, each whole or not there, and `parts/protocol.json` says whose they are.
     """
 
     def __init__(self, out: Any, protocol: Protocol, data: DataFile, conditions: list[Condition]) -> None:
@@ -75,7 +74,7 @@ class Store:
 
     def _open(self, directory: Path) -> None:
         parts = directory / PARTS
-        if self.data.path and any(_same(directory / name, Path(self.data.path)) for name in (TABLE, CSV, NAME)):
+        if self.data.path and any(same_file(directory / name, Path(self.data.path)) for name in (TABLE, CSV, NAME)):
             raise InputError(f"out must not be where the data are: {self.data.path!r} would be overwritten")
         if (directory / NAME).exists() and not (parts / STATE).exists():
             raise InputError(f"out must be empty or hold this evaluation; {str(directory)!r} holds another run")
@@ -142,13 +141,6 @@ def _name(condition: str, split: int) -> str:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

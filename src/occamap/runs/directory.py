@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from occamap._files import check_directory, check_plain, check_writable, replacing_paths
+from occamap._files import check_directory, check_plain, check_writable, replacing_paths, same_file
 from occamap.errors import InputError
+from occamap.run_record import PARTS, STATE
 
 LONGEST = 80  # bytes of a column's name in a file's
 
@@ -23,9 +24,9 @@ def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Pa
     listed, made = list(names), _absent(out)
     try:
         directory = check_directory(out, listed)
-        if (directory / "parts" / "protocol.json").exists():
+        if (directory / PARTS / STATE).exists():
             raise InputError(f"out must not hold an evaluation, as {str(out)!r} does: take another directory")
-        if kept is not None and any(_same(directory / name, kept) for name in listed):
+        if kept is not None and any(same_file(directory / name, kept) for name in listed):
             raise InputError(f"out must not be where the data are: {str(kept)!r} would be overwritten")
         yield directory
     except BaseException:
@@ -42,7 +43,7 @@ def check_target(out: str | os.PathLike[str], *kept: str | os.PathLike[str]) -> 
     if "\0" in str(out) or target.is_dir():
         raise InputError(f"out must name a file; {str(out)!r} is none")
     for path in kept:
-        if _same(target, Path(path)):
+        if same_file(target, Path(path)):
             raise InputError(f"out must be another file than {str(path)!r}, which would be overwritten")
     if not target.parent.is_dir():
         raise InputError(f"out must be in a directory that exists; {str(target.parent)!r} does not")
@@ -84,10 +85,3 @@ def _absent(out: str | os.PathLike[str]) -> list[Path]:
 def _remove_empty(folder: Path) -> None:
     with suppress(OSError, ValueError):
         folder.rmdir()
-
-
-def _same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except (OSError, ValueError):
-        return False

@@ -11,7 +11,7 @@ from occamap.errors import InputError
 
 AUTO = "auto"
 COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
-GAMMA, TARGETS, TARGETS_SCALE, MAX_DENSITY = 0.3, 10.0, "perplexity", 0.1
+GAMMA, TARGETS, TARGETS_SCALE, RELAX, MAX_DENSITY = 0.3, 10.0, "perplexity", 1.0, 0.1
 
 Tick = Callable[[int, int], None]
 Stage = Callable[[str], AbstractContextManager[Tick]]
@@ -47,7 +47,7 @@ class MapOptions:
     k: int | None = None
     epsilon: float | str | None = None
     epsilon_scale: str | None = None
-    relax: float = 1.0
+    relax: float | None = None
     max_density: float | None = None
 
     @property
@@ -73,6 +73,8 @@ class MapOptions:
             raise InputError(f"cost must be one of {', '.join(COSTS)}; got {self.cost!r}")
         if self.cost == "sql2" and self.gamma is not None:
             raise InputError(f"gamma must not be given for the cost sql2, which has none; got {self.gamma}")
+        if self.cost == "sql2" and self.relax is not None:
+            raise InputError(f"relax must not be given for the cost sql2, which shrinks nothing; got {self.relax}")
         check_k(self.cost, self.k)
         epsilon, scale = check_epsilon(self.epsilon, self.epsilon_scale)
         if self.max_density is not None and self.gamma != AUTO:
@@ -84,6 +86,7 @@ class MapOptions:
             gamma=GAMMA if self.gamma is None and self.cost != "sql2" else self.gamma,
             epsilon=epsilon,
             epsilon_scale=scale,
+            relax=RELAX if self.relax is None else self.relax,
             max_density=MAX_DENSITY if self.gamma == AUTO and self.max_density is None else self.max_density,
         )
 

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from occamap.costs import L1, Cost, SqL2
-from occamap.errors import SelectionWarning
+from occamap.errors import InputError, SelectionWarning
 from occamap.maps import MongeMap
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
@@ -30,7 +30,7 @@ def monge_map(
     cost: Cost | type[Cost] | None = None,
     gammas: Any = None,
     epsilon: float | str = TARGETS,
-    epsilon_scale: str = "perplexity",
+    epsilon_scale: str | None = None,
     ties: str = "zero",
     relax: float = 1.0,
     reach: float | None = None,
@@ -65,8 +65,8 @@ def monge_map(
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     epsilon, epsilon_scale
-        As for `MongeMap`, by default the ε at which a cell has 10 effective targets; or "auto": then held-out cells
-        choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost, and `epsilon_scale` is of no account.
+        As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`); or
+        "auto", without a scale: then held-out cells choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost.
     ties, relax, reach, tol, max_iter, max_memory, n_jobs
         As for `MongeMap`; here the shrinkage on the genes that the penalty chose is undone (`relax=1`) by default.
     max_density
@@ -108,8 +108,11 @@ def monge_map(
     source, targets = samples(adata, pair, layer, counts, genes)
     shared = {"reach": reach, "tol": tol, "max_iter": max_iter, "max_memory": max_memory, "n_jobs": n_jobs}
     penalty = L1(GAMMA) if cost is None else cost
+    if epsilon == AUTO and epsilon_scale is not None:
+        raise InputError(f"epsilon_scale must not be given with epsilon='auto'; got {epsilon_scale!r}")
+    scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
     if isinstance(penalty, Cost) and gammas is None and epsilon != AUTO:
-        like = MongeMap(penalty, epsilon, epsilon_scale, ties, relax, **shared, verbose=verbose)  # type: ignore[arg-type]
+        like = MongeMap(penalty, epsilon, scale, ties, relax, **shared, verbose=verbose)  # type: ignore[arg-type]
         fitted = like.fit(source, targets)
     else:
         rule = "one_se" if max_density is None else "density"
@@ -119,7 +122,7 @@ def monge_map(
             L1 if isinstance(penalty, SqL2) else penalty,  # which is ½ℓ2² at γ = 0
             gammas=None if isinstance(gammas, str) and gammas == AUTO else gammas,
             epsilon=EPSILONS if epsilon == AUTO else epsilon,
-            epsilon_scale="mean" if epsilon == AUTO else epsilon_scale,
+            epsilon_scale=scale,
             ties=ties,
             relax=relax,
             rule=rule,
