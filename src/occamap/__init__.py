@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from occamap.evaluation import evaluate
     from occamap.flows import Flow, bregman_centroid, flow
     from occamap.maps import MongeMap, load
+    from occamap.reports import report
     from occamap.selection import GammaPath, MongeMapCV, gamma_path
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "MongeMap": "occamap.maps",
     "MongeMapCV": "occamap.selection",
     "load": "occamap.maps",
+    "report": "occamap.reports",
     "datasets": "",
     "errors": "",
     "metrics": "",
@@ -60,6 +62,7 @@ __all__ = [
     "load",
     "metrics",
     "pl",
+    "report",
     "tl",
 ]
 

@@ -26,6 +26,23 @@ def check_directory(out: Any, names: Iterable[str] = ()) -> Path:
     return directory
 
 
+def check_target(out: str | os.PathLike[str], *kept: str | os.PathLike[str]) -> Path:
+    """The path of one file that can be written, and that is none of those to be kept."""
+    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
+        raise InputError(f"out must name a file; got {out!r}")
+    target = Path(out)
+    if "\0" in str(out) or target.is_dir():
+        raise InputError(f"out must name a file; {str(out)!r} is none")
+    for path in kept:
+        if same_file(target, Path(path)):
+            raise InputError(f"out must be another file than {str(path)!r}, which would be overwritten")
+    if not target.parent.is_dir():
+        raise InputError(f"out must be in a directory that exists; {str(target.parent)!r} does not")
+    check_writable(target.parent, out)
+    check_plain(target)
+    return target
+
+
 def check_plain(path: Path) -> None:
     """Raise where something is in the way that is no plain file: a device, a pipe, a link."""
     if path.is_symlink() or (path.exists() and not path.is_file()):

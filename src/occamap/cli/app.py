@@ -18,6 +18,7 @@ from occamap.cli.demo import demo
 from occamap.cli.evaluate import evaluate
 from occamap.cli.fit import fit
 from occamap.cli.path import path
+from occamap.cli.report import report
 from occamap.cli.reproduce import reproduce
 from occamap.cli.transform import transform
 from occamap.cli.words import spoken
@@ -66,7 +67,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (fit, transform, path, evaluate, demo, reproduce):
+for _command in (fit, transform, path, evaluate, report, demo, reproduce):
     app.command()(_guarded(_command))
 
 

@@ -12,7 +12,7 @@ OTHERS = {"n_jobs": "--threads", "random_state": "--seed", "cv": "--splits", "cl
 OPTIONS = {
     **{name: f"--{name.replace('_', '-')}" for name in ALIKE.split()},
     **OTHERS,
-    **{"data": "DATA", "model": "MODEL", "adata": "DATA"},
+    **{"data": "DATA", "model": "MODEL", "adata": "DATA", "run": "RUN"},
 }
 _NAMES = "|".join(sorted(OPTIONS, key=len, reverse=True))
 _SUBJECT = re.compile(rf"^(?:{_NAMES})(?: and (?:{_NAMES}))?(?= must\b|:|,)")

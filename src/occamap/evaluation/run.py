@@ -84,8 +84,8 @@ def evaluate(
         Conditions ("MCF7: Hesperadin", or "Hesperadin" without `within`) whose divergence is also computed over all
         genes, which is slow.
     out
-        A directory for `evaluation.parquet`, `evaluation.csv` and `run.json`. What is computed is kept there at once:
-        called again after an interruption, the evaluation goes on, and ends with the same table.
+        A directory for `evaluation.parquet`, `evaluation.csv`, `report.html` and `run.json`. What is computed is kept
+        there at once: called again after an interruption, the evaluation goes on, and ends with the same table.
     max_memory, n_jobs, random_state, verbose
         As for `MongeMapCV`. Numbers depend on the seed and the names of the groups, not on other conditions.
     tick

@@ -19,10 +19,12 @@ from occamap._record import plain, versions
 from occamap.errors import InputError
 from occamap.evaluation.protocol import OPEN, Condition, Protocol
 from occamap.evaluation.scores import Row
+from occamap.reports import NAME as PAGE
+from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, PARTS, STATE, DataFile, RunRecord
 
 TABLE, CSV = "evaluation.parquet", "evaluation.csv"
-FILES = {"table": TABLE, "csv": CSV, "record": NAME}
+FILES = {"table": TABLE, "csv": CSV, "report": PAGE, "record": NAME}
 
 
 class Store:
@@ -35,10 +37,11 @@ class Store:
     def __init__(self, out: Any, protocol: Protocol, data: DataFile, conditions: list[Condition]) -> None:
         self.protocol, self.data, self.conditions = protocol, data, conditions
         self.key = protocol.fingerprint(data.sha256)
-        self.directory = None if out is None else check_directory(out, [TABLE, CSV, NAME])
+        self.directory = None if out is None else check_directory(out, FILES.values())
         self._rows: dict[tuple[str, int], list[Row]] = {}
         self._started, self._begun = datetime.now(UTC), time.monotonic()
         if self.directory is not None:
+            check_packages()
             self._open(self.directory)
         self.resumed = len(self._rows)
 
@@ -65,16 +68,19 @@ class Store:
         ]
         table = pd.DataFrame(rows)
         if self.directory is not None:
-            targets = [self.directory / name for name in (TABLE, CSV, NAME)]
-            with self._telling(), replacing_paths(targets) as [parquet, csv, record]:
+            record = self._record(table)
+            drawn = page(Run(record, {"csv": table}))
+            targets = [self.directory / name for name in FILES.values()]
+            with self._telling(), replacing_paths(targets) as [parquet, csv, report, last]:
                 table.to_parquet(parquet, index=False)
                 csv.write_bytes(table.to_csv(index=False).encode(errors="backslashreplace"))
-                self._record(table).write(record)  # the last to get its name: it says that the table is there
+                report.write_bytes(drawn)
+                record.write(last)  # it says that the others are there
         return table
 
     def _open(self, directory: Path) -> None:
         parts = directory / PARTS
-        if self.data.path and any(same_file(directory / name, Path(self.data.path)) for name in (TABLE, CSV, NAME)):
+        if self.data.path and any(same_file(directory / name, Path(self.data.path)) for name in FILES.values()):
             raise InputError(f"out must not be where the data are: {self.data.path!r} would be overwritten")
         if (directory / NAME).exists() and not (parts / STATE).exists():
             raise InputError(f"out must be empty or hold this evaluation; {str(directory)!r} holds another run")

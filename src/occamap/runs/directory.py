@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from occamap._files import check_directory, check_plain, check_writable, replacing_paths, same_file
+from occamap._files import check_directory, replacing_paths, same_file
 from occamap.errors import InputError
 from occamap.run_record import PARTS, STATE
 
@@ -33,23 +33,6 @@ def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Pa
         for folder in made:
             _remove_empty(folder)
         raise
-
-
-def check_target(out: str | os.PathLike[str], *kept: str | os.PathLike[str]) -> Path:
-    """The path of one file that can be written, and that is none of those to be kept."""
-    if not isinstance(out, str | os.PathLike) or not os.fspath(out):
-        raise InputError(f"out must name a file; got {out!r}")
-    target = Path(out)
-    if "\0" in str(out) or target.is_dir():
-        raise InputError(f"out must name a file; {str(out)!r} is none")
-    for path in kept:
-        if same_file(target, Path(path)):
-            raise InputError(f"out must be another file than {str(path)!r}, which would be overwritten")
-    if not target.parent.is_dir():
-        raise InputError(f"out must be in a directory that exists; {str(target.parent)!r} does not")
-    check_writable(target.parent, out)
-    check_plain(target)
-    return target
 
 
 @contextmanager

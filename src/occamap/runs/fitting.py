@@ -18,12 +18,16 @@ from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning
 from occamap.maps import MongeMap
+from occamap.reports import NAME as PAGE
+from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import file_name, output_directory, writing
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
+from occamap.selection import MongeMapCV
 from occamap.tl.cells import labels, rows_of
 from occamap.tl.gene_table import gene_tables
+from occamap.tl.stored import read
 
 KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
@@ -57,12 +61,14 @@ def fit(
     """Learn the map, and write it with its tables and a record into the directory `out`, all of them or none.
 
     `map.occamap` is the map, `genes.csv` what `tl.gene_table` gives (`genes_by_<column>.csv` for each group of the
-    column `by`), `cells.csv` has a row a control cell, `choice.csv` a row a candidate where held-out cells choose,
-    `cells.h5ad` (if asked for) is what `tl.monge_map` writes, and `run.json` the record.
+    column `by`), `cells.csv` and `targets.csv` have a row a control and a target cell, `choice.csv` a row a candidate
+    where held-out cells choose, `cells.h5ad` (if asked for) is what `tl.monge_map` writes, `report.html` is the page
+    that `oc.report` makes, and `run.json` the record.
     """
     started, begun = datetime.now(UTC), time.perf_counter()
     filled = (options or MapOptions()).filled()
     check_subsamples(subsamples)
+    check_packages()
     files = _names(by, filled.chosen, write_adata)
     path = cells.check_file(data, "data")
     backed = max_memory is not None and not write_adata
@@ -77,7 +83,7 @@ def fit(
             model = _learn(adata, question, filled, shared, stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed}
             table, groups = _tables(adata, again, stage)
-            rows = _cells(adata, question, by)
+            rows, targets = _cells(adata, question, by), _targets(adata, question, by)
             record = RunRecord(
                 command=command,
                 data=found,
@@ -91,17 +97,23 @@ def fit(
                 started=started.isoformat(timespec="seconds"),
                 files=files,
             )
+            tables = {"genes": table, "cells": rows, "targets": targets}
+            if filled.chosen:
+                tables["choice"] = model.selection_.to_frame()
+            with stage("drawing the page"):
+                drawn = page(Run(record, tables, model, read(adata, KEY).moves()))
             with stage("writing"), writing(directory, files.values()) as parts:
                 of = {part: parts[name] for part, name in files.items()}
                 model.save(of["map"])
                 table.to_csv(of["genes"])
                 if groups is not None:
                     groups.to_csv(of["genes_by"])
-                rows.to_csv(of["cells"], index=False)
-                if filled.chosen:
-                    model.selection_.to_frame().to_csv(of["choice"], index=False)
+                for part in ("cells", "targets", "choice"):
+                    if part in tables:
+                        tables[part].to_csv(of[part], index=False)
                 if write_adata:
                     cells.put(adata, of["adata"])
+                of["report"].write_bytes(drawn)
                 record.write(of["record"])
     return FitRun(record, table, directory)
 
@@ -111,12 +123,12 @@ def _names(by: str | None, chosen: bool, write_adata: bool) -> dict[str, str]:
     files = {"map": "map.occamap", "genes": "genes.csv"}
     if by is not None:
         files["genes_by"] = file_name("genes_by_", by, ".csv")
-    files["cells"] = "cells.csv"
+    files |= {"cells": "cells.csv", "targets": "targets.csv"}
     if chosen:
         files["choice"] = "choice.csv"
     if write_adata:
         files["adata"] = "cells.h5ad"
-    return {**files, "record": NAME}
+    return {**files, "report": PAGE, "record": NAME}
 
 
 def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str, Any], stage: Stage) -> MongeMap:
@@ -153,6 +165,15 @@ def _cells(adata: Any, question: Question, by: str | None) -> Any:
     return optional("pandas", "fit").DataFrame(columns)
 
 
+def _targets(adata: Any, question: Question, by: str | None) -> Any:
+    """A row a target cell: its name and its group."""
+    rows = rows_of(adata, question.groupby, question.target, "target")
+    columns: dict[str, Any] = {"cell": np.asarray(adata.obs_names)[rows]}
+    if by is not None:
+        columns["group"] = labels(adata, by, "by")[rows]
+    return optional("pandas", "fit").DataFrame(columns)
+
+
 def _parameters(question: Question, options: MapOptions, model: MongeMap) -> dict[str, Any]:
     """All that was asked for, and the settings of the map that have no option."""
     rest = {name: getattr(model, name) for name in ("ties", "reach", "tol", "max_iter", "max_memory")}
@@ -171,6 +192,19 @@ def _result(adata: Any, model: MongeMap, table: Any, rows: Any) -> dict[str, Any
         "median_genes_per_cell": float(rows["n_genes"].median()),
         "median_distance": float(rows["distance"].median()),
         "diagnostics": adata.uns[KEY].get("selection"),
+        **({"choice": chosen_by(model.selection_)} if hasattr(model, "selection_") else {}),
+    }
+
+
+def chosen_by(search: MongeMapCV) -> dict[str, Any]:
+    """Which candidate held-out cells chose, by which rule, and what it is compared with."""
+    told = search.diagnostics_
+    return {
+        "index": int(search.best_index_),
+        "rule": search.rule,
+        "frontier": [int(row) for row in search.frontier_],
+        "comparison": [vars(line) for line in told.lines],
+        "notes": told.notes(),
     }
 
 

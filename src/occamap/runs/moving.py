@@ -8,7 +8,7 @@ import numpy as np
 
 from occamap import _h5ad as cells
 from occamap import tl
-from occamap.runs.directory import check_target
+from occamap._files import check_target
 from occamap.runs.options import Stage, no_stage
 
 KEY = "occamap"

@@ -14,16 +14,18 @@ from occamap import _h5ad as cells
 from occamap._optional import optional, require
 from occamap._record import versions
 from occamap.errors import SelectionWarning
+from occamap.reports import NAME as PAGE
+from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import output_directory, writing
-from occamap.runs.fitting import outcome
+from occamap.runs.fitting import chosen_by, outcome
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, no_stage
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
 from occamap.tl.cells import check_adata, genes_of, pair_of, samples
 
-FILES = {"path": "path.csv", "picture": "path.png", "map": "map.occamap", "record": NAME}
+FILES = {"path": "path.csv", "picture": "path.png", "map": "map.occamap", "report": PAGE, "record": NAME}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +55,11 @@ def path(
     """Score the map at each γ on held-out cells, choose, and write what came of it into `out`, all of it or none.
 
     `path.csv` has a row a γ, `path.png` shows divergence against density, `map.occamap` is the chosen map (the sparsest
-    within one standard error of the most faithful; with `max_density` the most faithful at or below it), and `run.json`
-    the record. `options` say all but γ, which must be None.
+    within one standard error of the most faithful; with `max_density` the most faithful at or below it), `report.html`
+    the page that `oc.report` makes, and `run.json` the record. `options` say all but γ, which must be None.
     """
-    require(("anndata", "pandas", "matplotlib"), "occamap path", "plot")
+    require(("anndata", "pandas", "matplotlib"), "occamap path", "cells")
+    check_packages()
     started, begun = datetime.now(UTC), time.perf_counter()
     filled = (options or MapOptions()).filled()
     search = MongeMapCV(
@@ -100,6 +103,7 @@ def path(
                 "gammas": table["gamma"].tolist(),
                 "chosen": int(search.best_index_),
                 "diagnostics": str(search.diagnostics_),
+                "choice": chosen_by(search),
             },
             warnings=tuple(told),
             versions=versions(),
@@ -108,11 +112,14 @@ def path(
             started=started.isoformat(timespec="seconds"),
             files=dict(FILES),
         )
+        with stage("drawing the page"):
+            drawn = page(Run(record, {"path": table}, search.best_map_))
         with stage("writing"), writing(directory, FILES.values()) as parts:
             of = {part: parts[name] for part, name in FILES.items()}
             table.to_csv(of["path"], index=False)
             _draw(search, of["picture"])
             search.save(of["map"])
+            of["report"].write_bytes(drawn)
             record.write(of["record"])
     return PathRun(record, table, int(search.best_index_), directory)
 

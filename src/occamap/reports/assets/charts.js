@@ -1,0 +1,56 @@
+// Charts: the specifications are in charts/*.json; here they get the colours of the page, and their data.
+
+const specs = JSON.parse(document.getElementById("charts").textContent);
+const drawn = new Map(); // by the element: what draws it again in other colours
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function look() {
+  const [ink, soft, line, panel] = ["--ink", "--soft", "--line", "--panel"].map(colour);
+  return {
+    background: panel,
+    aria: false, // of single marks, which a canvas does not have; the chart itself is described
+    font: getComputedStyle(document.body).fontFamily,
+    view: { stroke: line },
+    axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft, titleFontWeight: "normal" },
+    legend: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", symbolOpacity: 1, symbolStrokeWidth: 0, symbolBaseFillColor: ink },
+    text: { color: ink },
+    rule: { color: soft },
+    range: {
+      category: colour("--groups").split(/\s+/),
+      diverging: [colour("--down"), colour("--rest"), colour("--up")],
+    },
+  };
+}
+
+// A chart in the element: `change` may alter a copy of its specification, `data` fills its data sets by name.
+async function draw(element, name, data, change = () => {}, ready = () => {}) {
+  const paint = async () => {
+    const spec = structuredClone(specs[name]);
+    spec.datasets = data();
+    change(spec);
+    const { view } = await vegaEmbed(element, spec, {
+      ast: true, // expressions are interpreted, so that the page need not allow eval
+      config: look(),
+      renderer: "canvas",
+      actions: { export: true, source: false, compiled: false, editor: false },
+      downloadFileName: `occamap-${name}`,
+      tooltip: { theme: dark.matches ? "dark" : "light" },
+    });
+    ready(view);
+    drawn.set(element, { paint, view, data });
+  };
+  await paint();
+}
+
+// The same chart with new data.
+async function feed(element) {
+  const { view, data } = drawn.get(element);
+  for (const [set, rows] of Object.entries(data())) view.data(set, rows);
+  await view.runAsync();
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+dark.addEventListener("change", () => [...drawn.values()].forEach(({ paint }) => paint()));

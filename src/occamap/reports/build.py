@@ -1,0 +1,135 @@
+"""oc.report: a saved run as one page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from occamap._files import check_target, replacing
+from occamap.errors import RunFileError
+from occamap.reports import html
+from occamap.reports.again import command
+from occamap.reports.choice import Choice, choice
+from occamap.reports.pack import pack
+from occamap.reports.saved import Run, read
+from occamap.reports.scores import evaluation_page
+from occamap.reports.view import View, view
+from occamap.reports.words import headline, methods, trust
+
+NAME = "report.html"
+RULES = {
+    "one_se": "the sparsest map within one standard error of the most faithful",
+    "density": "the most faithful map at or below the density that was allowed",
+}
+
+
+def report(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
+    """One self-contained HTML page from a saved run: which genes move, in which cells, how far, and how sure that is.
+
+    It is made from the run's record, map and tables, never by fitting again; it opens from a file, without a network.
+
+    Parameters
+    ----------
+    run
+        The directory that `occamap fit`, `path` or `evaluate` wrote (or `oc.evaluate` with `out`), or its run.json.
+    out
+        The file to write; `report.html` in the directory of the run if None.
+
+    Returns
+    -------
+    The path of the page.
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> oc.report("run")  # doctest: +SKIP
+    PosixPath('run/report.html')
+    """
+    html.check_packages()
+    saved, directory = read(run)
+    kept = [directory / name for part, name in saved.record.files.items() if part != "report"]
+    target = check_target(directory / NAME if out is None else out, *kept)
+    content = page(saved)
+    with replacing(target) as stream:
+        stream.write(content)
+    return target
+
+
+def page(run: Run) -> bytes:
+    """The page of a run, whether it was read or is about to be written."""
+    try:
+        return evaluation_page(run) if run.record.command == "evaluate" else _map_page(run)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RunFileError(f"the record and the files of the run do not fit together ({what}): run it again") from error
+
+
+def _map_page(run: Run) -> bytes:
+    record = run.record
+    seen = view(run)
+    made = _choice(run)
+    asked = record.parameters
+    data = {
+        **seen.header,
+        "kind": "map",
+        "control": str(asked["control"]),
+        "target": str(asked["target"]),
+        "choice": None if made is None else {"points": made.points, "lines": made.lines},
+    }
+    return html.fill(
+        "map.html",
+        pack(data, seen.arrays),
+        record=record,
+        title=f"{asked['control']} → {asked['target']}",
+        headline=headline(record, seen),
+        sections=[
+            ("trust", "Trust"),
+            ("explore", "Genes and cells"),
+            ("single", "Cell by cell"),
+            ("agree", "Means"),
+            ("chosen", "γ and ε"),
+            ("methods", "Methods"),
+        ],
+        trust=trust(record, seen, None if made is None else made.notes),
+        shown=_shown(record.result, seen),
+        choice=made,
+        why=_why(run, made),
+        path_command=command(record, "path", "path"),
+        methods=methods(record, seen),
+        command=command(record),
+        parameters=list(asked.items()),
+    )
+
+
+def _choice(run: Run) -> Choice | None:
+    table = run.tables.get("path", run.tables.get("choice"))
+    told = run.record.result.get("choice")
+    return None if table is None or told is None else choice(table, told)
+
+
+def _why(run: Run, made: Choice | None) -> str:
+    asked, result = run.record.parameters, run.record.result
+    gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g} and "
+    chosen = f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']})"
+    if made is None:
+        return (
+            f"{chosen} were given, not chosen on held-out cells. What a sparser or a denser map would give, and how "
+            "close each comes to cells it has not seen, this shows:"
+        )
+    rule = RULES.get(str(result["choice"]["rule"]), str(result["choice"]["rule"]))
+    most = asked.get("max_density")
+    limit = f" ({100 * most:g} %)" if isinstance(most, float) else ""
+    return f"{chosen} were chosen on held-out cells: {rule}{limit}. Of {len(made.points)} candidates that were scored:"
+
+
+def _shown(result: dict[str, Any], seen: View) -> str:
+    """What is in the page, where it is not all."""
+    whole = int(result["n_cells"])
+    cells = f"{seen.shown:,} of {whole:,} control cells are shown, drawn at random. " if seen.shown < whole else ""
+    kept, moving = seen.arrays["kept"].size, int((seen.genes["share"] > 0).sum())
+    genes = ""
+    if kept < moving:
+        share = seen.header["held"]
+        genes = f"The page knows where {kept:,} of {moving:,} genes move, {share:.1%} of all movement (squared). "
+    return f"{cells}{genes}Displacements of single cells are rounded to 1/127 of a gene's largest."

@@ -1,0 +1,83 @@
+"""A run as it was saved, or as it is about to be: what a page is made from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import scipy.sparse as sp
+
+from occamap.errors import InputError, RunFileError
+from occamap.maps import MongeMap, load
+from occamap.run_record import NAME, RunRecord
+
+LARGEST = 2**30  # bytes of a table
+TEXTS = "cell", "group", "gene", "status", "message", "epsilon_rule", "method", "within", "target", "direction"
+COMMANDS = "fit", "path", "evaluate"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The record, the map, and the tables of a run by their part in it ("genes", "cells", "targets", "choice", …).
+
+    `moves` are the displacements of the control cells, where they are at hand.
+    """
+
+    record: RunRecord
+    tables: dict[str, pd.DataFrame]
+    model: MongeMap | None = None
+    moves: sp.csr_array | None = None
+
+
+def read(run: Any) -> tuple[Run, Path]:
+    """The run in a directory (or beside a run.json), and the directory; its files are data, and may be hostile."""
+    if not isinstance(run, str | os.PathLike) or not os.fspath(run) or "\0" in os.fspath(run):
+        raise InputError(f"run must be the directory of a run, or its {NAME}; got {run!r}")
+    path = Path(run)
+    directory = path if path.is_dir() else path.parent
+    record_at = directory / NAME if path.is_dir() else path
+    if not record_at.is_file():
+        raise InputError(f"run must be the directory of a run, with a {NAME} in it; {str(run)!r} has none")
+    record = RunRecord.read(record_at)
+    if record.command not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        raise RunFileError(f"{str(record_at)!r} is of a command {record.command!r}; pages are made of {known}")
+    wanted = ["csv"] if record.command == "evaluate" else ["genes", "cells", "targets", "choice", "path"]
+    tables = {part: _table(directory, record, part) for part in wanted if part in record.files}
+    model = None if record.command == "evaluate" else _model(directory, record)
+    return Run(record, tables, model), directory
+
+
+def _file(directory: Path, record: RunRecord, part: str) -> Path:
+    if part not in record.files:
+        raise RunFileError(f"{str(directory / NAME)!r} names no file {part!r}, which a page is made from")
+    path = directory / record.files[part]
+    if not path.is_file():
+        raise RunFileError(f"the run is not complete: {str(path)!r} is not there; run it again")
+    return path
+
+
+def _model(directory: Path, record: RunRecord) -> MongeMap:
+    return load(_file(directory, record, "map"))
+
+
+def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
+    """A table as it was written: names stay text, whatever they look like, and no entry is NaN in numbers alone."""
+    path = _file(directory, record, part)
+    if path.stat().st_size > LARGEST:
+        raise RunFileError(f"{str(path)!r} has more than {LARGEST:,} bytes")
+    try:
+        names = pd.read_csv(path, nrows=0).columns
+        table = pd.read_csv(
+            path,
+            dtype={name: str for name in names if name in TEXTS},
+            keep_default_na=False,
+            na_values={name: [""] for name in names if name not in TEXTS},
+            float_precision="round_trip",
+        )
+    except (ValueError, UnicodeError, OverflowError) as error:
+        raise RunFileError(f"{str(path)!r} is not a table that can be read: {error}") from error
+    return table.set_index("gene") if part == "genes" and "gene" in table.columns else table

@@ -1,0 +1,190 @@
+"""The page of an evaluation: which maps come close to cells they have not seen, and how sparse they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from occamap.reports import html
+from occamap.reports.again import command
+from occamap.reports.pack import pack
+from occamap.reports.saved import Run
+from occamap.reports.words import CARE, FINE, PAPER, Item, listed
+from occamap.run_record import RunRecord
+
+KEYS = ["method", "gamma", "epsilon"]
+BASELINES = {
+    "identity": "nothing moves",
+    "mean_shift": "all move by the difference of the means",
+    "treated": "other target cells",
+}
+LABELS = {"l1": "ℓ1", "stvs": "STVS", "sql2": "½ℓ2²", "sql2_pca": "½ℓ2² on components", "koverlap": "k-overlap"}
+METRICS = {
+    "divergence": ("divergence", "lower", "Sinkhorn divergence to held-out target cells, on principal components"),
+    "mmd": ("MMD²", "lower", "Squared maximum mean discrepancy, on principal components"),
+    "energy": ("energy distance", "lower", "On principal components"),
+    "pearson_r2_means_train": ("r² of means", "higher", "Squared correlation of the means of the markers"),
+    "r2_score_changes_train": ("R² of changes", "higher", "Coefficient of determination of the markers' changes"),
+    "rbo_train": ("RBO", "higher", "Rank-biased overlap of markers and genes that move"),
+    "density": ("density", "", "Share of entries that move"),
+}
+REST = "what is left is the distance to a perfect map."
+ALL = "all conditions (mean)"
+
+
+def evaluation_page(run: Run) -> bytes:
+    """From the table of an evaluation and its record."""
+    record, table = run.record, run.tables["csv"]
+    metrics = [name for name in METRICS if name in table.columns]
+    numbers = table.assign(**{name: pd.to_numeric(table[name]) for name in [*metrics, "gamma", "epsilon"]})
+    numbers["condition"] = _conditions(numbers)
+    rows = numbers[KEYS].drop_duplicates().to_dict("records")
+    conditions = list(dict.fromkeys(numbers["condition"]))
+    several = len(conditions) > 1
+    scores = [_means(numbers, rows, metrics)] if several else []
+    scores += [_means(numbers[numbers["condition"] == name], rows, metrics) for name in conditions]
+    methods = [
+        {
+            "label": BASELINES.get(str(row["method"]), LABELS.get(str(row["method"]), str(row["method"]))),
+            "gamma": _or_none(row["gamma"]),
+            "epsilon": _or_none(row["epsilon"]),
+            "baseline": row["method"] in BASELINES,
+        }
+        for row in rows
+    ]
+    data = {
+        "kind": "evaluation",
+        "conditions": [ALL, *conditions] if several else conditions,
+        "metrics": [
+            {"key": name, "label": label, "better": better, "help": told, "kind": "number" if better else "share"}
+            for name, (label, better, told) in METRICS.items()
+            if name in metrics
+        ],
+        "density": metrics.index("density"),
+        "methods": methods,
+        "choice": None,
+    }
+    whole = pd.DataFrame(rows).assign(**dict(zip(metrics, scores[0], strict=True)))
+    asked = record.parameters
+    return html.fill(
+        "evaluation.html",
+        pack(data, {"scores": np.asarray(scores, dtype=np.float32).ravel()}),
+        record=record,
+        title=f"{asked['control']} → {listed([str(name) for name in asked['targets']][:4])}"
+        + (f" and {len(asked['targets']) - 4} more" if len(asked["targets"]) > 4 else ""),
+        headline=_headline(record, whole, len(conditions)),
+        sections=[("trust", "Trust"), ("explore", "Scores"), ("all", "All methods"), ("methods", "Methods")],
+        trust=_trust(record, whole),
+        methods=_methods(record),
+        command=command(record, "evaluation"),
+        parameters=list(asked.items()),
+    )
+
+
+def _conditions(table: pd.DataFrame) -> pd.Series:
+    target = table["target"].astype(str)
+    if "within" not in table.columns or not table["within"].astype(str).str.len().any():
+        return target
+    return table["within"].astype(str) + ": " + target
+
+
+def _means(table: pd.DataFrame, rows: list[dict[Any, Any]], metrics: list[str]) -> np.ndarray[Any, Any]:
+    """Metrics × methods: means over the rows of each."""
+    means = table.groupby(KEYS, dropna=False, sort=False)[metrics].mean()
+    return means.reindex(pd.MultiIndex.from_frame(pd.DataFrame(rows)[KEYS])).to_numpy().T
+
+
+def _of(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    return table[(table["method"] == method) & table["divergence"].notna()]
+
+
+def _best(table: pd.DataFrame) -> Any:
+    """The row of the sparse map that comes closest to held-out cells."""
+    sparse = table[~table["method"].isin([*BASELINES, "sql2", "sql2_pca"]) & table["divergence"].notna()]
+    return None if sparse.empty else sparse.loc[sparse["divergence"].idxmin()]
+
+
+def _headline(record: RunRecord, table: pd.DataFrame, count: int) -> str:
+    splits = record.parameters["splits"]
+    over = f"Over {_count(count, 'condition')} × {_count(splits, 'split')} into train and test cells, "
+    best = _best(table)
+    if best is None:
+        return f"{over}{len(table)} methods were scored; none of them sparse."
+    told = (
+        f"{over}{LABELS.get(best['method'], best['method'])} with γ = {best['gamma']:.3g} comes closest to held-out "
+        f"target cells of all sparse maps: divergence {best['divergence']:.3g}, while {best['density']:.1%} of the "
+        "entries move."
+    )
+    usual = _of(table, "sql2")
+    if not usual.empty:
+        row = usual.loc[usual["divergence"].idxmin()]
+        told += f" The usual squared distance comes to {row['divergence']:.3g} and moves {row['density']:.0%}."
+    beside = [
+        f"{_of(table, name)['divergence'].iloc[0]:.3g} {words}"
+        for name, words in (
+            ("identity", "if nothing moves"),
+            ("mean_shift", "if all move by the difference of the means"),
+            ("treated", "for other target cells"),
+        )
+        if not _of(table, name).empty
+    ]
+    return f"{told} For comparison: {listed(beside)}." if beside else told
+
+
+def _trust(record: RunRecord, table: pd.DataFrame) -> list[Item]:
+    result, splits = record.result, record.parameters["splits"]
+    failed, best = int(result["rows_not_converged"]), _best(table)
+    told = f"All of {result['rows']:,} rows are of solvers that converged."
+    if failed:
+        told = f"{failed:,} of {result['rows']:,} rows did not converge: {result['message']}"
+    items = [Item(CARE if failed else FINE, "Solver", told)]
+    few = splits < 5
+    told = f"Each number is a mean over {_count(splits, 'random split')}"
+    items.append(Item(CARE if few else FINE, "Splits", f"{told}{': few, give more to tell small differences' * few}."))
+    for name, words in (("identity", "not moving at all"), ("mean_shift", "the mean shift")):
+        known = _of(table, name)
+        if best is None or known.empty:
+            continue
+        better = best["divergence"] < known["divergence"].iloc[0]
+        told = f"The closest sparse map comes {'closer' if better else 'no closer'} to held-out cells than {words}"
+        told += "." if better else ": do not rely on which genes it moves."
+        items.append(Item(FINE if better else CARE, f"Against {words}", told))
+    known = _of(table, "treated")
+    if best is not None and not known.empty:
+        floor = known["divergence"].iloc[0]
+        below = best["divergence"] < floor
+        told = f"Other target cells are at {floor:.3g} from those held out, the closest sparse map is at "
+        told += f"{best['divergence']:.3g}: "
+        told += "below, since averages of cells vary less than cells do; lower is not better there." if below else REST
+        items.append(Item(FINE, "Floor", told))
+    items += [Item(CARE, "Warning", text) for text in record.warnings]
+    return items
+
+
+def _methods(record: RunRecord) -> str:
+    asked = record.parameters
+    genes = f"the {asked['hvg']:,} genes that vary most" if asked["hvg"] else "all genes"
+    within = f" within each {asked['within']}" if asked["within"] else ""
+    costs = listed([LABELS.get(name, str(name)) for name in asked["costs"]])
+    return (
+        f"Maps from {asked['groupby']} {asked['control']} to {_count(len(asked['targets']), 'target group')}{within} "
+        f"were learned on {1 - asked['test_size']:.0%} of the cells and scored on the others, in "
+        f"{_count(asked['splits'], 'random split')}, with occamap {record.versions.get('occamap', '')}, on {genes}. "
+        f"Costs: {costs}; γ: {_numbers(asked['gammas'])}; ε: {_numbers(asked['epsilon'])} ({asked['epsilon_scale']}). "
+        f"Distances are measured on {asked['components']} principal components of the train cells; markers are the "
+        f"{asked['markers']} genes with the largest Welch's t of train cells. {PAPER}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _numbers(values: list[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def _or_none(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None

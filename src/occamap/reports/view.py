@@ -1,0 +1,163 @@
+"""What a page shows of a map: cells in a plane, genes in a table, and which of them moves in which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from occamap._kernels.columns import column_sums
+from occamap._validate import Samples
+from occamap.errors import RunFileError
+from occamap.genes import gene_table
+from occamap.maps import MongeMap
+from occamap.reports.pack import entries
+from occamap.reports.saved import Run
+
+Rows = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+
+CELLS, TARGETS = 5_000, 2_500  # that a page shows at most
+ENTRIES = 2_500_000  # displacements that a page holds at most
+AXES = 4
+NOBODY = "(no entry)"
+NUMBERS = "share", "mean", "low", "high", "frequency", "observed", "wilcoxon_p_adjusted"  # of a gene
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The table of genes (index: their names), the cells that are shown, and the arrays of the page."""
+
+    genes: pd.DataFrame
+    shown: int
+    groups: tuple[list[str], list[int], list[int]] | None
+    header: dict[str, Any]
+    arrays: Arrays
+
+
+def view(run: Run) -> View:
+    """Of a run with a map. Cells are drawn at random where there are too many; the seed is that of the run."""
+    model = run.model
+    if model is None:
+        raise RunFileError("the run has no map, which a page of cells is made from")
+    rng = np.random.default_rng(run.record.seed)
+    control, target = model._source, model._target
+    mine, theirs = _drawn(control.shape[0], CELLS, rng), _drawn(target.shape[0], TARGETS, rng)
+    X, Y = _rows(control, mine), _rows(target, theirs)
+    moves = model.displacement(_like(control, mine)) if run.moves is None else sp.csr_array(run.moves)[mine]
+    genes = _genes(run, model, moves, X, Y)
+    names = [str(name) for name in genes.index]
+    places = genes.pop("column").to_numpy()
+    held = entries(moves, ENTRIES)
+    rank = np.empty(places.size, dtype=np.uint32)
+    rank[places] = np.arange(places.size, dtype=np.uint32)
+    held["kept"] = rank[held["kept"]]
+    squares = column_sums(moves)[1]
+    whole = float(squares.sum())
+    plane, explained = _plane(X, Y, moves)
+    arrays = {**held, **plane, **{name: genes[name].to_numpy(np.float32) for name in NUMBERS if name in genes}}
+    header: dict[str, Any] = {
+        "genes": names,
+        "columns": [name for name in NUMBERS if name in genes],
+        "cells": _names(run.tables.get("cells"), "control cell", mine),
+        "targets": _names(run.tables.get("targets"), "target cell", theirs),
+        "explained": explained,
+        "held": float(squares[places[held["kept"]]].sum() / whole) if whole else 1.0,
+    }
+    groups = _groups(run, mine, theirs, header, arrays)
+    return View(genes, mine.size, groups, header, arrays)
+
+
+def _drawn(count: int, most: int, rng: np.random.Generator) -> Rows:
+    """All, or so many at random, in their order."""
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+
+
+def _rows(samples: Samples, rows: Rows) -> sp.csr_array:
+    whole = samples.csr()
+    return whole if rows.size == whole.shape[0] else sp.csr_array(whole[rows])
+
+
+def _like(samples: Samples, rows: Rows) -> Any:
+    """These rows, stored as the map has them: it gives the same numbers to the bit."""
+    if samples.is_sparse:
+        return _rows(samples, rows)
+    return samples.data if rows.size == samples.shape[0] else samples.data[rows]
+
+
+def _genes(run: Run, model: MongeMap, moves: sp.csr_array, X: sp.csr_array, Y: sp.csr_array) -> pd.DataFrame:
+    """The table that the run has, or else a plain one of the cells that are shown; with the `column` of each gene."""
+    known = getattr(model, "feature_names_in_", None)
+    names = [str(name) for name in (range(moves.shape[1]) if known is None else known)]
+    table = run.tables.get("genes")
+    if table is None:
+        table = gene_table(moves, X, Y, np.array(names, dtype=object), wilcoxon=False)
+    place = {name: column for column, name in enumerate(names)}
+    listed = [str(name) for name in table.index]
+    if sorted(listed) != sorted(names) or not {"share", "mean", "observed"} <= set(table.columns):
+        raise RunFileError("the table of genes does not belong to the map: run it again")
+    try:
+        numbers = {name: table[name].to_numpy(np.float64) for name in NUMBERS if name in table}
+    except (ValueError, TypeError) as error:
+        raise RunFileError(f"the table of genes holds what is no number: {error}") from error
+    return pd.DataFrame({**numbers, "column": [place[name] for name in listed]}, index=pd.Index(listed, name="gene"))
+
+
+def _plane(X: sp.csr_array, Y: sp.csr_array, moves: sp.csr_array) -> tuple[Arrays, list[float]]:
+    """Principal components of control and target cells, and where moved cells are on them; what each explains."""
+    both: Any = sp.csr_matrix(sp.vstack([X, Y], format="csr"))
+    count = min(AXES, min(both.shape) - 1)
+    if count < 2 or not _differ(both):
+        empty = np.zeros((both.shape[0], 2))
+        before, after, beyond = empty[: X.shape[0]], empty[: X.shape[0]], empty[X.shape[0] :]
+        share: list[float] = []
+    else:
+        fitted = PCA(count, svd_solver="arpack", random_state=0).fit(both)
+        before, beyond = np.asarray(fitted.transform(X)), np.asarray(fitted.transform(Y))
+        after = before + moves @ fitted.components_.T
+        share = [round(float(part), 4) for part in fitted.explained_variance_ratio_]
+    parts = {"before": before, "after": after, "beyond": beyond}
+    return {name: np.asarray(part, dtype=np.float32).ravel() for name, part in parts.items()}, share
+
+
+def _differ(cells: Any) -> bool:
+    """Whether there are three cells that differ, and in two genes at the least."""
+    sums, squares = column_sums(sp.csr_array(cells))
+    return int((squares / cells.shape[0] - (sums / cells.shape[0]) ** 2 > 0).sum()) > 2
+
+
+def _names(table: pd.DataFrame | None, kind: str, rows: Rows) -> list[str]:
+    """What the cells are called; by their number where the run does not say."""
+    if table is None:
+        return [f"{kind} {row + 1}" for row in rows]
+    if "cell" not in table or len(table) <= int(rows.max(initial=0)):
+        raise RunFileError(f"the table of cells does not belong to the map: it has no {kind} {int(rows.max()) + 1}")
+    return [str(name) for name in table["cell"].to_numpy()[rows]]
+
+
+def _groups(
+    run: Run, mine: Rows, theirs: Rows, header: dict[str, Any], arrays: Arrays
+) -> tuple[list[str], list[int], list[int]] | None:
+    """The groups of the cells, their sizes among all control and all target cells; codes go to the arrays."""
+    cells, targets = run.tables.get("cells"), run.tables.get("targets")
+    if cells is None or "group" not in cells:
+        return None
+    of = [_labels(cells), [] if targets is None or "group" not in targets else _labels(targets)]
+    names = sorted({*of[0], *of[1]} - {NOBODY}) + ([NOBODY] if NOBODY in {*of[0], *of[1]} else [])
+    code = {name: k for k, name in enumerate(names)}
+    codes = [np.array([code[name] for name in labels], dtype=np.uint16) for labels in of]
+    header["groups"], header["by"] = names, run.record.parameters.get("by")
+    arrays["group"] = codes[0][mine]
+    if codes[1].size:
+        arrays["group_beyond"] = codes[1][theirs]
+    sizes = [np.bincount(part, minlength=len(names)).tolist() for part in codes]
+    return names, sizes[0], sizes[1] if codes[1].size else []
+
+
+def _labels(table: pd.DataFrame) -> list[str]:
+    return [NOBODY if entry is None or entry == "" or entry != entry else str(entry) for entry in table["group"]]
