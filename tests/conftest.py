@@ -44,3 +44,46 @@ def data_directory() -> Path:
     if not directory.is_dir():
         pytest.skip(f"needs real cells: OCCAMAP_DATA names {named!r}, which is not a directory")
     return directory
+
+
+HOSTILE = ["<script>alert(1)</script>", "</script><script>alert(2)</script>", "a\"b'c&d<e>", "=1+1", "𝛾😀 ‮gene", "NA"]
+TYPES = ["<b>T cell</b>", "B \"cell\"", "<img src=x onerror=alert(3)>"]
+
+
+@pytest.fixture(scope="session")
+def saved_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of every kind on a few simulated cells, some of whose genes and groups have hostile names."""
+    pytest.importorskip("anndata", reason="runs read .h5ad files: install the extra `cells`")
+    import numpy as np
+
+    import occamap as oc
+    from occamap.runs.fitting import fit
+    from occamap.runs.options import MapOptions, Question
+    from occamap.runs.paths import path
+
+    folder = tmp_path_factory.mktemp("runs")
+    adata = oc.datasets.simulate_perturbation(80, 70, 150, effect=2.0, density=0.4, random_state=1).to_anndata()
+    names = adata.var_names.to_numpy().astype(object)
+    moved = np.argsort(-np.abs(np.asarray(adata.varm["response"])).max(axis=1))  # the first genes of the tables
+    names[moved[: len(HOSTILE)]] = HOSTILE
+    adata.var_names = names.astype(str)
+    kinds = adata.obs["cell_type"].cat
+    adata.obs["<i>type<i>"] = kinds.rename_categories(dict(zip(kinds.categories, TYPES, strict=False)))
+    file = folder / "cells <1>.h5ad"
+    adata.write_h5ad(file)
+    question = Question("condition", "control", "treated")
+    fit(file, folder / "fit", question, by="<i>type<i>", subsamples=3)
+    fit(file, folder / "auto", question, MapOptions(gamma="auto", max_density=0.4), subsamples=0)
+    path(file, folder / "path", question, gammas=[0.1, 0.5, 1.0], splits=2)
+    oc.evaluate(
+        file,
+        groupby="condition",
+        control="control",
+        within="<i>type<i>",
+        costs=["sql2", "l1"],
+        gammas=[0.1, 1.0],
+        splits=2,
+        out=folder / "evaluation",
+        verbose=False,
+    )
+    return {name: folder / name for name in ("fit", "auto", "path", "evaluation")}

@@ -18,10 +18,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occamap._files import replacing_path, replacing_paths
+from occamap._files import check_target, replacing_path, replacing_paths
 from occamap.errors import InputError, NotConvergedWarning, OccamapError, RunFileError
 from occamap.run_record import _LARGEST, DataFile, RunRecord
-from occamap.runs.directory import check_target, file_name, output_directory, writing
+from occamap.runs.directory import file_name, output_directory, writing
 from occamap.runs.heard import hearing
 
 anndata = pytest.importorskip("anndata")

@@ -1,7 +1,7 @@
 """One self-contained page from a saved run."""
 
-from occamap.reports.html import check_packages
 from occamap.reports.build import NAME, page, report
+from occamap.reports.html import check_packages
 from occamap.reports.saved import Run
 
 __all__ = ["NAME", "Run", "check_packages", "page", "report"]

@@ -15,7 +15,7 @@ from occamap.reports.pack import pack
 from occamap.reports.saved import Run, read
 from occamap.reports.scores import evaluation_page
 from occamap.reports.view import View, view
-from occamap.reports.words import headline, methods, trust
+from occamap.reports.words import headline, methods, parameters, trust
 
 NAME = "report.html"
 RULES = {
@@ -79,8 +79,8 @@ def _map_page(run: Run) -> bytes:
     }
     return html.fill(
         "map.html",
+        record,
         pack(data, seen.arrays),
-        record=record,
         title=f"{asked['control']} → {asked['target']}",
         headline=headline(record, seen),
         sections=[
@@ -98,7 +98,7 @@ def _map_page(run: Run) -> bytes:
         path_command=command(record, "path", "path"),
         methods=methods(record, seen),
         command=command(record),
-        parameters=list(asked.items()),
+        parameters=parameters(record),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from occamap._optional import optional, require
 from occamap.errors import OccamapError
+from occamap.run_record import RunRecord
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = "data.js", "table.js", "charts.js", "explore.js", "scores.js", "page.js"
@@ -27,8 +28,8 @@ def check_packages() -> None:
     _vega()
 
 
-def fill(template: str, data: str, **words: Any) -> bytes:
-    """The page, from a template, the packed data and what the template asks for."""
+def fill(template: str, record: RunRecord, data: str, **words: Any) -> bytes:
+    """The page, from a template, the record, the packed data and what else the template asks for."""
     jinja = optional("jinja2", "a report")
     environment = jinja.Environment(
         loader=jinja.FileSystemLoader(ASSETS), autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True
@@ -41,6 +42,8 @@ def fill(template: str, data: str, **words: Any) -> bytes:
         charts=markup(_charts(template)),
         scripts=[markup(script) for script in scripts],
         data=markup(data),  # base64
+        version=record.versions.get("occamap", "(version unknown)"),
+        record=record,
         **words,
     )
     return str(text).encode("utf-8", errors="backslashreplace")  # half a surrogate has no place in UTF-8

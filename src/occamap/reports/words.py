@@ -206,8 +206,20 @@ def methods(record: RunRecord, view: View) -> str:
         f"{result['n_targets']:,} cells ({asked['target']}) in {len(view.genes):,} genes (from {source}) was learned "
         f"with occamap {record.versions.get('occamap', '')}.{counts} The cost is {cost}{gamma}; entropic "
         f"regularisation ε = {result['epsilon']:.4g} ({result['epsilon_rule']}), "
-        f"{result['effective_targets']:.1f} effective targets a cell; status: {result['status']}.{how}{relax}{prox}{halves} {PAPER}"
+        f"{result['effective_targets']:.1f} effective targets a cell; status: {result['status']}."
+        f"{how}{relax}{prox}{halves} {PAPER}"
     )
+
+
+def parameters(record: RunRecord) -> list[tuple[str, str]]:
+    """All of them, as text."""
+    return [(name, _text(value)) for name, value in record.parameters.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)
 
 
 def listed(names: list[str]) -> str:

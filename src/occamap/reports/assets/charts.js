@@ -45,6 +45,12 @@ async function draw(element, name, data, change = () => {}, ready = () => {}) {
   await paint();
 }
 
+// Lines across a chart, each with the place of its label: side by side, so that none covers another.
+function across(lines) {
+  const places = [["left", 0.005], ["right", 0.995], ["center", 0.5]];
+  return lines.map((line, k) => ({ ...line, align: places[k % 3][0], place: places[k % 3][1] }));
+}
+
 // The same chart with new data.
 async function feed(element) {
   const { view, data } = drawn.get(element);

@@ -28,7 +28,8 @@ async function drawChoice({ points, lines }) {
   const change = (spec) => {
     spec.layer.at(-1).encoding.x.scale = log ? { type: "log", nice: false } : { type: "symlog", constant: 0.001 };
   };
-  await draw(document.getElementById("choice"), "choice", () => ({ points, lines }), change);
+  const sized = points.map((point) => ({ ...point, size: point.kind === "chosen" ? 220 : 50 }));
+  await draw(document.getElementById("choice"), "choice", () => ({ points: sized, lines: across(lines) }), change);
 }
 
 start().catch((error) => {

@@ -52,6 +52,6 @@ class Scores {
       x.scale = points.every((row) => row.density > 0) ? { type: "log", nice: false } : { type: "symlog", constant: 0.001 };
       y.title = `${label} (${better} is better)`;
     };
-    await draw(document.getElementById("scores"), "scores", () => ({ points, lines }), change);
+    await draw(document.getElementById("scores"), "scores", () => ({ points, lines: across(lines) }), change);
   }
 }
