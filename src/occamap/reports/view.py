@@ -23,7 +23,7 @@ Rows = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
 CELLS, TARGETS = 5_000, 2_500  # that a page shows at most
-ENTRIES = 2_500_000  # displacements that a page holds at most
+ENTRIES = 1_800_000  # displacements that a page holds at most
 AXES = 4
 NOBODY = "(no entry)"
 NUMBERS = "share", "mean", "low", "high", "frequency", "observed", "wilcoxon_p_adjusted"  # of a gene
