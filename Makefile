@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types contract bench figures clean
+.PHONY: help demo test browser lint types contract bench figures clean
 
 PYTHON ?=
 VENV   := .venv
@@ -24,6 +24,10 @@ demo: $(DEMO_OK) ## install the package and run its demonstration
 test: lint types contract ## everything a change must pass: lint, types, contract, tests
 	@echo "pytest: tests and doctests, warnings as errors"
 	@$(BIN)/python -m pytest -q
+
+browser: ## install Debian's chromium, in which reports are tested, unless a browser is there
+	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || \
+	  { echo "apt: chromium"; apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
 lint: $(TEST_OK) ## ruff over the whole tree
 	@echo "ruff: style and likely mistakes"

@@ -51,30 +51,33 @@ def headline(record: RunRecord, view: View) -> str:
     first = [f"{name} ({mean:+.2f})" for name, mean in genes["mean"].head(3).items() if mean]
     if not first:
         return f"From {asked['control']} to {asked['target']}, no gene moves."
-    told.append(f"{listed(first)} {_move(first)} most.")
-    told += _by_group(record, view)
+    common, few = _by_group(record, view)
+    most = f"{listed(first)} {_move(first)} most"
+    if common == list(genes.index[: len(first)]):
+        told.append(f"{most}, in every {asked.get('by')}.")
+    else:
+        told.append(f"{most}.")
+        told += [f"{listed(common)} {_move(common)} in every {asked.get('by')}."] if common else []
+    told += few
     told.append(f"{record.result['density']:.1%} of all entries move.")
     return " ".join(told)
 
 
-def _by_group(record: RunRecord, view: View) -> list[str]:
-    """Of the first genes, those that move in every group, and one that moves in few of them."""
+def _by_group(record: RunRecord, view: View) -> tuple[list[str], list[str]]:
+    """Of the first genes, those that move in every group; and a sentence on one that moves in few of them."""
     if view.groups is None:
-        return []
+        return [], []
     names, by, share = view.groups[0], record.parameters.get("by"), group_shares(view)[:, :FOREMOST]
     large = np.flatnonzero(np.bincount(view.arrays["group"], minlength=len(names)) >= FEWEST)
     if large.size < 2:
-        return []
+        return [], []
     moving, genes = share[large] >= HALF, list(view.genes.index)
     common = [genes[k] for k in np.flatnonzero(moving.all(axis=0))[:3]]
-    told = []
-    if common:
-        told.append(f"{listed(common)} {_move(common)} in every {by}.")
     few = np.flatnonzero((moving.sum(axis=0) > 0) & (moving.sum(axis=0) <= min(3, large.size // 2)))
-    if few.size:
-        inside = [names[k] for k in large[moving[:, few[0]]]]
-        told.append(f"{genes[few[0]]} moves in {listed(inside)}, but in less than half of the cells of any other {by}.")
-    return told
+    if not few.size:
+        return common, []
+    inside = listed([names[k] for k in large[moving[:, few[0]]]])
+    return common, [f"{genes[few[0]]} moves in {inside}, but in less than half of the cells of any other {by}."]
 
 
 def _move(names: list[str]) -> str:
