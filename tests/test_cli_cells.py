@@ -28,7 +28,7 @@ from occamap.runs import fitting  # noqa: E402
 
 PAIR = ["--groupby", "condition", "--control", "control", "--target", "treated"]
 QUICK = [*PAIR, "--subsamples", "0"]
-FILES = {"map.occamap", "genes.csv", "cells.csv", "run.json"}
+FILES = {"map.occamap", "genes.csv", "cells.csv", "targets.csv", "report.html", "run.json"}
 
 
 def run(*arguments: object, code: int = 0):
@@ -87,6 +87,7 @@ def test_fit_writes_what_tl_gives(cells, fitted):
     rows = pd.read_csv(out / "cells.csv")
     assert list(rows.columns) == ["cell", "n_genes", "distance"]
     assert rows["cell"].tolist() == adata.obs_names[:40].tolist()
+    assert pd.read_csv(out / "targets.csv")["cell"].tolist() == adata.obs_names[40:].tolist()
     assert rows["n_genes"].tolist() == adata.obs["occamap_n_genes"][:40].astype(int).tolist()
     assert (oc.load(out / "map.occamap").displacement(adata[:40]) != model.displacement(adata[:40])).nnz == 0
     assert "of 120 genes move in at least half of the 40 control cells" in told
@@ -404,7 +405,7 @@ def test_nothing_to_learn_is_a_warning(data, tmp_path):
 def test_path_shows_what_sparsity_costs(data, tmp_path):
     grid = ["--gammas", "0.1,0.5,2", "--splits", 3, "--out", tmp_path]
     done = run("path", data, *PAIR, *grid)
-    assert names(tmp_path) == {"path.csv", "path.png", "map.occamap", "run.json"}
+    assert names(tmp_path) == {"path.csv", "path.png", "map.occamap", "report.html", "run.json"}
     table, record = pd.read_csv(tmp_path / "path.csv"), RunRecord.read(tmp_path)
     assert table["gamma"].tolist() == [0.1, 0.5, 2.0]
     assert (

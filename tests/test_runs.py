@@ -326,3 +326,17 @@ def test_an_interrupt_while_cells_are_written_leaves_no_file(tmp_path, monkeypat
     finally:
         signal.signal(signal.SIGINT, before)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sink_whose_file_is_closed_does_not_fail(tmp_path):
+    """What HDF5 still has to write when an error has closed the file, and its objects are collected."""
+    from occamap._sink import Sink
+
+    with (tmp_path / "x").open("w+b", buffering=0) as raw:
+        sink = Sink(raw)
+        sink.write(b"abc")
+    assert sink.write(b"def") == 3
+    assert sink.truncate(5) == 5
+    sink.seek(0)
+    assert sink.read(4) == b"\0\0\0d"  # what the disk had is gone, what it did not take is there
+    assert (tmp_path / "x").read_bytes() == b"abc"

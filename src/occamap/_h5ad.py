@@ -101,15 +101,15 @@ def put(adata: Any, path: Path) -> None:
 
     with path.open("w+b", buffering=0) as raw, ThreadPoolExecutor(1) as thread:
         sink = Sink(raw)
-        job = thread.submit(work, sink)
         try:
-            job.result()
-        except (KeyboardInterrupt, SystemExit, MemoryError):
-            sink.stop()
+            thread.submit(work, sink).result()
+        except MemoryError:
             raise
         except Exception as error:
             if sink.error is None:
                 raise OccamapError(f"the cells cannot be written as .h5ad: {_line(error)}") from error
+        finally:
+            sink.stop()  # objects of HDF5 that are left, in a traceback, write once more when they are collected
         if sink.error is not None:
             raise sink.error
 

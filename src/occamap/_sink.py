@@ -41,6 +41,8 @@ class Sink:
                     left = left[self._raw.write(left) :]
             except OSError as error:
                 self.error = error
+            except ValueError:  # it is closed: whoever wanted the file has given up
+                self.stop()
         if self._failed and block.nbytes < LARGE:
             for number, place, part in self._parts(block.nbytes):
                 self._page(number)[place] = block[part]
@@ -76,6 +78,8 @@ class Sink:
                 self._raw.truncate(self._end)
         except OSError as error:
             self.error = error
+        except ValueError:
+            self.stop()
         return self._end
 
     def flush(self) -> None:
@@ -104,4 +108,6 @@ class Sink:
                 found += more
         except OSError as error:
             self.error = self.error or error
+        except ValueError:
+            self.stop()
         return bytearray(found.ljust(size, b"\0"))
