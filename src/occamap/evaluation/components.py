@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import ArpackError, eigsh
 
 from occamap._kernels.columns import column_sums
 from occamap._memory import Budget
@@ -20,8 +21,7 @@ Rows = NDArray[np.int64]
 
 BLOCK = 512  # rows of a Gram matrix at a time
 SMALL = 800  # cells up to which all eigenvectors are cheap
-SPARE = 14  # vectors beside those wanted, which speed them up
-SETTLED = 1e-5  # relative change of an eigenvalue from which on it is taken
+SETTLED = 1e-5  # relative error of an eigenvalue
 LEAST = 1e-6  # of the largest variance: components below are rounding
 
 
@@ -87,34 +87,20 @@ def _leading(K: NDArray[Any], count: int) -> tuple[Floats, Floats]:
     if size <= SMALL:
         values, vectors = np.linalg.eigh(K.astype(np.float64))
     else:
-        values, vectors = _krylov(K, wanted)
+        values, vectors = _lanczos(K, wanted)
     order = np.argsort(-values, kind="stable")[:wanted]
     order = order[values[order] > max(0.0, LEAST * float(values[order[0]]))]
     return vectors[:, order].astype(np.float64), values[order].astype(np.float64)
 
 
-def _krylov(K: NDArray[Any], wanted: int) -> tuple[Floats, NDArray[Any]]:
-    """Eigenvalues and vectors by block Lanczos: products with many vectors at once, which a Gram matrix is fast at.
-
-    It ends when no wanted eigenvalue changes by more than `SETTLED` of itself from one block to the next.
-    """
-    step = np.random.default_rng(0).normal(size=(K.shape[0], wanted + SPARE)).astype(K.dtype)
-    step, _ = np.linalg.qr(step)
-    basis, images = step, np.empty((K.shape[0], 0), K.dtype)
-    last = np.zeros(wanted)
-    while True:
-        image = K @ step
-        images = np.hstack([images, image])
-        projected = (basis.T @ images).astype(np.float64)
-        values, turns = np.linalg.eigh((projected + projected.T) / 2)
-        leading = values[::-1][:wanted]
-        if np.all(np.abs(leading - last) <= SETTLED * leading) or basis.shape[1] + step.shape[1] > K.shape[0]:
-            return values, basis @ turns.astype(K.dtype)
-        last = leading
-        for _ in range(2):  # once more, for what rounding left
-            image = image - basis @ (basis.T @ image)
-            image, _ = np.linalg.qr(image)
-        step, basis = image, np.hstack([basis, image])
+def _lanczos(K: NDArray[Any], wanted: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """By ARPACK, in the precision of K, from a start that is always the same."""
+    start = np.random.default_rng(0).normal(size=K.shape[:1]).astype(K.dtype)
+    try:
+        values, vectors = eigsh(K, wanted, tol=SETTLED, v0=start)
+    except ArpackError:  # hardly any cells differ
+        return np.linalg.eigh(K.astype(np.float64))
+    return np.asarray(values), np.asarray(vectors)
 
 
 def _gram(X: Samples, Y: Samples, workers: Workers) -> NDArray[Any]:
