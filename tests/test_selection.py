@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
-from occamap import L1, STVS, KOverlap, MongeMap, MongeMapCV, load
+from occamap import L1, STVS, KOverlap, MongeMap, MongeMapCV, datasets, gamma_path, load
 from occamap._memory import Budget
 from occamap.errors import ClusterError, InputError, MemoryBudgetError, SelectionError, SelectionWarning
 from occamap.metrics import sinkhorn_divergence
@@ -432,3 +432,10 @@ def test_a_client_must_be_one() -> None:
 def test_the_default_count_is_what_the_documentation_says() -> None:
     assert monge_map_cv.COUNT == 10
     assert "(10)" in (MongeMapCV.__doc__ or "")
+
+
+def test_a_grid_is_found_where_targets_are_many_and_few_are_asked_for():
+    """The range of γ is looked for with some of the sources, which must not have too many targets each."""
+    data = datasets.simulate_perturbation(400, 1500, 60, effect=1.5, density=0.3)
+    path = gamma_path(data.control, data.treated, gammas=3, epsilon=8, epsilon_scale="perplexity")
+    assert [round(float(m.report_.effective_targets)) for m in path.maps] == [8, 8, 8]

@@ -23,6 +23,7 @@ STRIDE = 4.0
 FARTHEST = 1e8  # times the scale of the data: no γ beyond is looked at
 LARGEST = 1e90  # so that FARTHEST times it is a γ that costs take
 SOURCES, TARGETS = 128, 1024  # of the samples, evenly spaced: a range needs no more
+SPARE = 4  # a plan gives m / n targets to a source at least: so many times fewer than are asked for
 
 GRID = (
     "from the γ, within a factor of two, that changes the displacements of γ = 0 by 1 % (in root mean square) to "
@@ -34,9 +35,12 @@ def default_gammas(
     family: CostFamily, problem: Problem, solvers: Sequence[Solver], ties: int, count: int, workers: Workers
 ) -> Floats:
     """`count` γ, evenly spaced in their logarithm, that cover the range of each solver; GRID says which that is."""
-    rows, columns = evenly(problem.a, SOURCES), evenly(problem.b, TARGETS)
-    if any(solver.rule.scale == "perplexity" for solver in solvers):
+    sources, columns = SOURCES, evenly(problem.b, TARGETS)
+    wanted = [solver.rule.value for solver in solvers if solver.rule.scale == "perplexity"]
+    if wanted:
         columns = np.arange(family.shape[1])  # so many effective targets mean something among all of them only
+        sources = max(sources, math.ceil(SPARE * columns.size / max(1.0, min(wanted))))
+    rows = evenly(problem.a, sources)
     some, few = family.restricted(rows, columns), problem.restricted(rows, columns)
     scale = _scale(some, workers)
     ranges = [_range(_Probe(some, few, solver, ties, workers), scale) for solver in solvers]
