@@ -61,8 +61,8 @@ class Reader:
         return self.page.locator(f"{root} tbody th").all_inner_texts()
 
     def column(self, name: str, root: str = "#genes") -> list[str]:
-        heads = self.page.locator(f"{root} thead th").all_inner_texts()
-        place = [head.strip(" ▼▲\n") for head in heads].index(name)
+        heads = [text.replace("\n", " ") for text in self.page.locator(f"{root} thead th").all_inner_texts()]
+        place = [head.strip(" ▼▲±") for head in heads].index(name)
         return self.page.locator(f"{root} tbody tr > :nth-child({place + 1})").all_inner_texts()
 
     def area(self, selector: str) -> dict[str, float]:
@@ -134,13 +134,13 @@ def test_heads_sort_by_mouse_and_by_keyboard(read, fitted):
     reader = read(fitted)
     table = pd.read_csv(fitted.parent / "genes.csv", keep_default_na=False)
     reader.page.get_by_role("button", name="observed").click()
-    order = table["observed"].abs().astype("float32").sort_values(ascending=False, kind="stable").index
+    order = table["observed"].astype("float32").sort_values(ascending=False, kind="stable").index
     assert reader.rows() == table["gene"][order].head(25).tolist()
     head = reader.page.locator("#genes thead th", has_text="observed")
     assert head.get_attribute("aria-sort") == "descending"
     reader.page.keyboard.press("Enter")  # the head has kept the focus
     assert head.get_attribute("aria-sort") == "ascending"
-    assert reader.rows()[0] == table["gene"][table["observed"].abs().astype("float32").idxmin()]
+    assert reader.rows()[0] == table["gene"][table["observed"].idxmin()]  # those that fall
     reader.page.get_by_role("button", name="gene", exact=True).click()
     first = reader.rows()
     head = reader.page.locator("#genes thead th").first
@@ -171,12 +171,14 @@ def test_choosing_a_cell_changes_the_list_of_genes(read, fitted):
     assert reader.rows() != before
     first = reader.rows()[0]
     assert abs(expected.loc[first, "mean"]) >= 0.98 * expected["mean"].abs().max()
-    assert reader.text("#said") == f"{cells[7]}: {int((expected['share'] > 0).sum())} genes move in it."
-    assert set(reader.column("here in")[:5]) == {"100 %"}
+    group = pd.read_csv(fitted.parent / "cells.csv", keep_default_na=False)["group"][7]
+    assert reader.text("#said") == f"{cells[7]} ({group}): {int((expected['share'] > 0).sum())} genes move in it."
+    assert set(reader.column("chosen: moves in")[:5]) == {"100 %"}
     said = reader.text("#said")
     reader.page.click("#clear")
     reader.settle(said)
     assert reader.rows() == before
+    assert reader.page.input_value("#cell") == ""
 
 
 def test_dragging_over_cells_chooses_those_inside(read, fitted):
@@ -190,7 +192,7 @@ def test_dragging_over_cells_chooses_those_inside(read, fitted):
     mouse.up()
     reader.settle(said)
     assert re.match(r"\d+ cells \(in the frame\): \d+ genes move in at least half of them\.", reader.text("#said"))
-    assert "here mean" in reader.text("#genes thead")
+    assert "chosen: mean" in reader.text("#genes thead").replace("\n", " ")
     assert "chosen control cells" in reader.text("#heatmap-told")
 
 
@@ -207,6 +209,30 @@ def test_clicking_a_cell_in_the_chart_chooses_it(read, fitted):
     raise AssertionError("no cell could be clicked")
 
 
+def test_a_tap_chooses_a_cell(browser, fitted):
+    reader = Reader(browser, fitted, width=390, has_touch=True)
+    said, box = reader.text("#said"), reader.area("#cells canvas")
+    for x in range(60, int(box["width"]) - 20, 10):
+        for y in range(50, int(box["height"]) - 140, 24):
+            reader.page.touchscreen.tap(box["x"] + x, box["y"] + y)
+            if reader.text("#said") != said:
+                assert "genes move in it." in reader.text("#said")
+                reader.context.close()
+                return
+    raise AssertionError("no cell could be tapped")
+
+
+def test_escape_clears_the_choice(read, fitted):
+    reader = read(fitted)
+    said = reader.text("#said")
+    reader.page.select_option("#group", label=TYPES[0])
+    reader.settle(said)
+    now = reader.text("#said")
+    reader.page.keyboard.press("Escape")
+    reader.settle(now)
+    assert reader.text("#said") == said
+
+
 def test_choosing_a_group_shows_its_genes(read, fitted):
     reader = read(fitted)
     said = reader.text("#said")
@@ -217,7 +243,7 @@ def test_choosing_a_group_shows_its_genes(read, fitted):
     expected = chosen(fitted, rows.tolist())
     half = int((expected["share"] >= 0.5).sum())
     assert reader.text("#said") == f"{rows.size} cells ({TYPES[0]}): {half} genes move in at least half of them."
-    for name, mean in zip(reader.rows()[:5], reader.column("here mean")[:5], strict=True):
+    for name, mean in zip(reader.rows()[:5], reader.column("chosen: mean")[:5], strict=True):
         assert float(mean.replace("−", "-")) == pytest.approx(expected.loc[name, "mean"], abs=0.03)
 
 
@@ -228,7 +254,7 @@ def test_choosing_a_gene_shows_its_cells(read, fitted):
     before = reader.page.locator("#cells canvas").screenshot()
     reader.page.locator("#genes tbody button").nth(1).click()
     reader.settle(said)
-    assert reader.text("#said").startswith(f"{name} moves in {100 * table['share'][name]:.0f} % of the control cells")
+    assert reader.text("#said").startswith(f"{name} moves in {100 * table['share'][name]:.0f} % of all control cells")
     assert reader.page.input_value("#gene") == name
     assert reader.page.input_value("#colour") == "gene"
     assert reader.page.locator("#groups canvas").is_visible()
@@ -257,7 +283,7 @@ def test_the_table_is_saved_as_csv(read, fitted, tmp_path):
     found = pd.read_csv(tmp_path / "genes.csv", keep_default_na=False)
     table = pd.read_csv(fitted.parent / "genes.csv", keep_default_na=False)
     assert found["gene"].tolist() == table["gene"].tolist()
-    for name in ("share", "mean", "observed", "low", "high", "frequency"):
+    for name in ("share", "mean", "observed", "low", "high", "frequency", "wilcoxon_p_adjusted"):
         np.testing.assert_allclose(found[name], table[name], rtol=1e-5, atol=1e-7)
 
 
@@ -354,7 +380,7 @@ def test_without_javascript_the_words_are_there(browser, fitted):
     context = browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto(fitted.as_uri())
-    assert "genes move in at least half of the 80 control cells" in page.inner_text("#headline")
+    assert "on average over 80 control cells" in page.inner_text("#headline")
     assert "need JavaScript" in page.inner_text("main")
     assert page.locator(".trust li").count() >= 5
     context.close()
@@ -386,7 +412,8 @@ def large(tmp_path_factory) -> Path:
     data = DataFile("cells.h5ad", "0" * 64, (2 * n, d))
     record = RunRecord("fit", data, asked, result, (), {"occamap": "0"}, 0, 1.0, "2026-01-01", {})
     sides = {"_source": check_samples(control, "X"), "_target": check_samples(target, "Y")}
-    model = SimpleNamespace(**sides, feature_names_in_=names)
+    even = {"weights": lambda cells: np.full((cells.shape[0], n), 1 / n)}
+    model = SimpleNamespace(**sides, **even, feature_names_in_=names)
     file = tmp_path_factory.mktemp("large") / "page.html"
     file.write_bytes(page(Run(record, tables, model, sp.csr_array(moves))))
     return file

@@ -44,6 +44,7 @@ def unpacked(text: str) -> tuple[dict, dict]:
     (size,) = struct.unpack("<I", block[:4])
     header = json.loads(block[4 : 4 + size])
     kinds = {"Uint8Array": "u1", "Int8Array": "i1", "Uint16Array": "u2", "Uint32Array": "u4", "Float32Array": "f4"}
+    kinds["Float64Array"] = "f8"
     arrays = {
         name: np.frombuffer(block, "<" + kinds[entry["kind"]], entry["length"], 4 + size + entry["at"])
         for name, entry in header["arrays"].items()
@@ -108,13 +109,16 @@ def test_names_are_escaped_and_no_other_script_may_run(saved_runs, kind):
 def test_the_page_of_a_fit_says_what_was_found(saved_runs):
     page = html.unescape((saved_runs["fit"] / "report.html").read_text(encoding="utf-8"))
     table = pd.read_csv(saved_runs["fit"] / "genes.csv", keep_default_na=False, float_precision="round_trip")
-    half = (table["share"] >= 0.5).sum()
-    assert f"From control to treated, {half} of 150 genes move in at least half of the 80 control cells." in page
+    null = RunRecord.read(saved_runs["fit"]).result["null"]
+    beyond = (table["mean"].abs() > null["largest_mean"]).sum()
+    assert f"From control to treated, {beyond} of 150 genes move further, on average over 80 control cells," in page
+    assert f"where nothing has changed, {null['density']:.1%} of the entries move" in page
     assert f"{table['gene'][0]} ({table['mean'][0]:+.2f})" in page
     header, arrays = block_of(page)
     assert header["genes"] == table["gene"].tolist()
     for name in ("share", "mean", "observed", "low", "high", "frequency", "wilcoxon_p_adjusted"):
-        np.testing.assert_array_equal(arrays[name], table[name].to_numpy(np.float32))
+        np.testing.assert_array_equal(arrays[name], table[name].to_numpy(arrays[name].dtype))
+    assert arrays["wilcoxon_p_adjusted"].dtype == np.float64  # they are small
     cells = pd.read_csv(saved_runs["fit"] / "cells.csv", keep_default_na=False)
     assert header["cells"] == cells["cell"].tolist()
     assert [header["groups"][code] for code in arrays["group"]] == cells["group"].tolist()
@@ -152,7 +156,7 @@ def test_the_choice_and_what_other_choices_would_give(saved_runs):
     for chosen, said in ((0, {"Sparser"}), (1, {"Sparser", "Denser"}), (2, {"Denser"})):
         told = {"index": chosen, "frontier": [], "comparison": [], "notes": []}
         sentences = choice.choice(table, told).sentences
-        assert {sentence.split(":")[0] for sentence in sentences} == said
+        assert {sentence.split(":")[0] for sentence in sentences} == said  # no baselines are told of
         for sentence in sentences:
             other = table.iloc[chosen + (1 if sentence.startswith("Sparser") else -1)]
             assert f"γ = {other['gamma']:.3g} " in sentence
@@ -179,7 +183,7 @@ def test_the_command_in_the_page_gives_the_same_again(saved_runs, kind, tmp_path
     shutil.copy(saved_runs["fit"].parent / "cells <1>.h5ad", tmp_path)
     done = subprocess.run([sys.executable, "-m", *shlex.split(told)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    again = tmp_path / ("evaluation" if kind == "evaluation" else "run")
+    again = tmp_path / "again"
     for name in ("genes.csv", "cells.csv", "path.csv", "evaluation.csv"):
         assert (again / name).exists() == (saved_runs[kind] / name).exists()
         if (again / name).exists():
@@ -241,6 +245,17 @@ def test_shares_by_group(saved_runs):
     groups = run.tables["cells"]["group"].to_numpy()
     expected = np.array([moves[groups == name][:, order].mean(axis=0) for name in seen.groups[0]])
     np.testing.assert_allclose(words.group_shares(seen), expected)
+
+
+def test_mass_that_stays_within_groups(saved_runs):
+    run, _ = read(saved_runs["fit"])
+    whole, parts = view.view(run).within
+    weights = run.model.weights(run.model._source.csr())
+    mine, theirs = (run.tables[part]["group"].to_numpy() for part in ("cells", "targets"))
+    same = (weights * (mine[:, None] == theirs[None, :])).sum(axis=1)
+    assert whole == pytest.approx(same.mean())
+    names = sorted({*mine, *theirs})
+    assert parts == pytest.approx({names.index(name): same[mine == name].mean() for name in set(mine)})
 
 
 def test_cells_are_drawn_where_there_are_too_many(saved_runs, monkeypatch):

@@ -12,7 +12,7 @@ from scipy.stats import false_discovery_control, mannwhitneyu
 
 import occamap as oc
 from occamap.errors import FeatureMismatchError, InfeasibleError, InputError
-from occamap.genes import rank_sum, subsampled_means
+from occamap.genes import null_map, rank_sum, subsampled_means
 
 anndata = pytest.importorskip("anndata")
 scanpy = pytest.importorskip("scanpy")
@@ -558,3 +558,34 @@ def test_interferon_moves_the_genes_it_is_known_for(data_directory):
         assert len(known & set(part.droplevel(0).head(20).index)) >= 6, kind
     cxcl10 = table.xs("CXCL10", level="gene")["mean"]
     assert cxcl10.idxmax() == "CD14 Mono"
+
+
+# -- the null map --------------------------------------------------------------------------------------------------
+
+
+def test_a_null_map_is_a_map_between_halves_of_the_same_cells(planted):
+    like = oc.MongeMap(oc.L1(0.3), epsilon=1.0, epsilon_scale="absolute", relax=1.0)
+    X = sp.csr_array(planted.control)
+    found = null_map(like, X, np.random.default_rng(0))
+    order = np.random.default_rng(0).permutation(240)
+    source, target = X[np.sort(order[:120])], X[np.sort(order[120:])]
+    moves = like.fit(source, target).displacement(source).toarray()
+    assert found.density == (moves != 0).mean()
+    assert found.n_genes_in_half == ((moves != 0).mean(axis=0) >= 0.5).sum()
+    assert found.largest_mean == pytest.approx(np.abs(moves.mean(axis=0)).max())
+    assert (found.n_cells, found.n_targets) == (120, 120)
+
+
+def test_genes_beyond_the_null_map_are_planted(tmp_path):
+    """As far as there are any: a gene that does not move goes no further than noise does."""
+    from occamap.runs.fitting import fit
+    from occamap.runs.options import Question
+
+    data = oc.datasets.simulate_perturbation(300, 300, 800, n_moved=20, effect=2.0, density=0.2, random_state=5)
+    data.to_anndata().write_h5ad(tmp_path / "cells.h5ad")
+    done = fit(tmp_path / "cells.h5ad", tmp_path / "run", Question("condition", "control", "treated"), subsamples=2)
+    beyond = done.table.index[done.table["mean"].abs() > done.record.result["null"]["largest_mean"]]
+    assert len(beyond) == done.record.result["n_genes_beyond_null"]
+    planted = set(data.genes[data.moved.any(axis=0)])
+    assert len(beyond) >= 8
+    assert len(planted & set(beyond)) >= 0.8 * len(beyond)

@@ -10,7 +10,9 @@ in the run ("map", "genes", "cells", …) which others are there. The format:
 - `parameters`: all of them by name, defaults included; null for those that do not apply
 - `result`: by name: `status`, `message`, `epsilon`, `gamma`, `effective_targets`, `density` (the share of entries that
   move), `n_cells` and `n_targets` (of the control and the target), `n_genes` (that were used),
-  `diagnostics` (a text, where held-out cells chose, else null), and what else a command knows
+  `diagnostics` (a text, where held-out cells chose, else null), `choice` (where they did: which candidate, by which
+  rule, and what it is compared with), `null` (a map between halves of the control cells: how much moves there, and how
+  far at most on average), and what else a command knows
 - `warnings`: what occamap warned of; `versions`: of all that computed; `seed`; `files`: name by part
 
 Numbers that are not finite are null.

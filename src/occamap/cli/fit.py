@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -153,8 +153,19 @@ def show(done: FitRun, seconds: float) -> None:
         out.print(Text("A larger --gamma moves fewer genes; `occamap path` shows what that costs.", style="yellow"))
     if result["diagnostics"]:
         out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
+    if "null" in result:
+        out.print(Text(null_words(result)), soft_wrap=True)
     out.print(gene_rows(table.head(SHOWN)))
     show_files(done.directory, done.record.files, seconds)
+
+
+def null_words(result: dict[str, Any]) -> str:
+    """What moves where nothing has changed, in a sentence."""
+    null = result["null"]
+    return (
+        f"Between two halves of the control cells {null['density']:.1%} of the entries move, and no gene by more than "
+        f"{null['largest_mean']:.2g} on average; from control to target, {result['n_genes_beyond_null']:,} genes do."
+    )
 
 
 def gene_rows(table: object) -> Table:

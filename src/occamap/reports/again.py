@@ -21,7 +21,7 @@ REPEATED = "targets", "close_ups"
 NO_GAMMA, NO_RELAX = {"sql2", "sql2_pca"}, {"sql2"}
 
 
-def command(record: RunRecord, out: str = "run", instead: str | None = None) -> str:
+def command(record: RunRecord, out: str = "again", instead: str | None = None) -> str:
     """What to type where the data are; `instead` is another command, for the options that it shares.
 
     The file is named without its folders, which say nothing to others.

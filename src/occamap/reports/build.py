@@ -93,6 +93,7 @@ def _map_page(run: Run) -> bytes:
         ],
         trust=trust(record, seen, None if made is None else made.notes),
         shown=_shown(record.result, seen),
+        top=asked.get("top") or 50,
         choice=made,
         why=_why(run, made),
         path_command=command(record, "path", "path"),
@@ -111,11 +112,11 @@ def _choice(run: Run) -> Choice | None:
 def _why(run: Run, made: Choice | None) -> str:
     asked, result = run.record.parameters, run.record.result
     gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g} and "
-    chosen = f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']})"
+    chosen = f"{gamma}ε = {result['epsilon']:.4g} (by the rule: {result['epsilon_rule']})"
     if made is None:
         return (
-            f"{chosen} were given, not chosen on held-out cells. What a sparser or a denser map would give, and how "
-            "close each comes to cells it has not seen, this shows:"
+            f"{chosen} were asked for, or are the defaults: held-out cells did not choose them. What a sparser or a "
+            "denser map would give, and how close each comes to cells it has not seen, this command shows:"
         )
     rule = RULES.get(str(result["choice"]["rule"]), str(result["choice"]["rule"]))
     most = asked.get("max_density")
@@ -131,5 +132,8 @@ def _shown(result: dict[str, Any], seen: View) -> str:
     genes = ""
     if kept < moving:
         share = seen.header["held"]
-        genes = f"The page knows where {kept:,} of {moving:,} genes move, {share:.1%} of all movement (squared). "
-    return f"{cells}{genes}Displacements of single cells are rounded to 1/127 of a gene's largest."
+        genes = (
+            f"For its size, the page holds the displacements of single cells for {kept:,} of the {moving:,} genes that "
+            f"move, {share:.0%} of the sum of their squares; the table has all genes. "
+        )
+    return f"{cells}{genes}Displacements of single cells are rounded to less than 1 % of a gene's largest."

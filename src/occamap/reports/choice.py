@@ -54,7 +54,11 @@ def choice(table: pd.DataFrame, told: dict[str, Any]) -> Choice:
         for line in told["comparison"]
         if line.get("effective_targets") is None and line["divergence"] is not None
     ]
-    return Choice(points, lines, _others(rows, chosen), [str(note) for note in told["notes"]])
+    beside = [f"{line['what']} {line['divergence']:.4g}" for line in lines]
+    sentences = _others(rows, chosen)
+    if beside:
+        sentences.append(f"For comparison, the divergence of: {'; '.join(beside)}.")
+    return Choice(points, lines, sentences, [str(note) for note in told["notes"]])
 
 
 def _others(rows: list[Row], chosen: int) -> list[str]:

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from occamap._kernels.columns import column_sums
 
-KINDS = {"u1": "Uint8Array", "i1": "Int8Array", "u2": "Uint16Array", "u4": "Uint32Array", "f4": "Float32Array"}
+KINDS = {
+    "u1": "Uint8Array",
+    "i1": "Int8Array",
+    "u2": "Uint16Array",
+    "u4": "Uint32Array",
+    "f4": "Float32Array",
+    "f8": "Float64Array",
+}
 ALIGNED = 8
 
 

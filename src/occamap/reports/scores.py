@@ -12,7 +12,7 @@ from occamap.reports import html
 from occamap.reports.again import command
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run
-from occamap.reports.words import CARE, FINE, PAPER, Item, listed, parameters
+from occamap.reports.words import CARE, FINE, NORMALISED, PAPER, Item, listed, parameters
 from occamap.run_record import RunRecord
 
 KEYS = ["method", "gamma", "epsilon"]
@@ -31,7 +31,12 @@ METRICS = {
     "rbo_train": ("RBO", "higher", "Rank-biased overlap of markers and genes that move"),
     "density": ("density", "", "Share of entries that move"),
 }
+BELOW = (
+    "below, since a map sends cells to averages, which vary less than cells do. Of two maps there, the one with the "
+    "lower divergence is not the better for it: look at the energy distance, too."
+)
 REST = "what is left is the distance to a perfect map."
+FEW = 5  # splits
 NEARLY = 0.95  # of the way to the closest map
 ALL = "all conditions (mean)"
 
@@ -80,9 +85,9 @@ def evaluation_page(run: Run) -> bytes:
         + (f" and {len(asked['targets']) - 4} more" if len(asked["targets"]) > 4 else ""),
         headline=_headline(record, whole, len(conditions)),
         sections=[("trust", "Trust"), ("explore", "Scores"), ("all", "All methods"), ("methods", "Methods")],
-        trust=_trust(record, whole),
+        trust=_trust(record, whole, numbers),
         methods=_methods(record),
-        command=command(record, "evaluation"),
+        command=command(record),
         parameters=parameters(record),
     )
 
@@ -159,46 +164,68 @@ def _headline(record: RunRecord, table: pd.DataFrame, count: int) -> str:
     return f"{told} For comparison: {listed(beside)}." if beside else told
 
 
-def _trust(record: RunRecord, table: pd.DataFrame) -> list[Item]:
+def _trust(record: RunRecord, table: pd.DataFrame, rows: pd.DataFrame) -> list[Item]:
     result, splits = record.result, record.parameters["splits"]
     failed, best = int(result["rows_not_converged"]), _best(table)
     told = f"All of {result['rows']:,} rows are of solvers that converged."
     if failed:
         told = f"{failed:,} of {result['rows']:,} rows did not converge: {result['message']}"
     items = [Item(CARE if failed else FINE, "Solver", told)]
-    few = splits < 5
-    told = f"Each number is a mean over {_count(splits, 'random split')}"
-    items.append(Item(CARE if few else FINE, "Splits", f"{told}{': few, give more to tell small differences' * few}."))
+    items.append(_splits(splits, rows, best))
     for name, words in (("identity", "not moving at all"), ("mean_shift", "the mean shift")):
         known = _of(table, name)
-        if best is None or known.empty:
-            continue
-        better = best["divergence"] < known["divergence"].iloc[0]
-        told = f"The closest sparse map comes {'closer' if better else 'no closer'} to held-out cells than {words}"
-        told += "." if better else ": do not rely on which genes it moves."
-        items.append(Item(FINE if better else CARE, f"Against {words}", told))
+        if best is not None and not known.empty:
+            items.append(_against(words, best, known.iloc[0]))
     known = _of(table, "treated")
     if best is not None and not known.empty:
         floor = known["divergence"].iloc[0]
         below = best["divergence"] < floor
         told = f"Other target cells are at {floor:.3g} from those held out, the closest sparse map is at "
         told += f"{best['divergence']:.3g}: "
-        told += "below, since averages of cells vary less than cells do; lower is not better there." if below else REST
+        told += BELOW if below else REST
         items.append(Item(FINE, "Floor", told))
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
 
 
+def _splits(splits: int, rows: pd.DataFrame, best: Any) -> Item:
+    """How many there are, and how much they differ."""
+    few = splits < FEW
+    told = f"Each number is a mean over {_count(splits, 'random split')}"
+    if best is not None and splits > 1:
+        mine = rows[(rows["method"] == best["method"]) & (rows["gamma"] == best["gamma"])]
+        mine = mine[mine["epsilon"] == best["epsilon"]]
+        spread = mine.groupby("condition")["divergence"].std().mean()
+        told += f"; the divergence of {_named(best)} varies over them with a standard deviation of {spread:.2g}"
+    return Item(CARE if few else FINE, "Splits", f"{told}{': give more to tell small differences' * few}.")
+
+
+def _against(words: str, best: Any, other: Any) -> Item:
+    """The closest sparse map beside a baseline, by every score."""
+    worse = []
+    for name, (label, better, _) in METRICS.items():
+        if better and name in best.index and np.isfinite(best[name]) and np.isfinite(other[name]):
+            sign = 1 if better == "lower" else -1
+            if sign * best[name] >= sign * other[name]:
+                worse.append(f"{label} ({best[name]:.3g}, against {other[name]:.3g})")
+    what = f"Against {words}"
+    if not worse:
+        return Item(FINE, what, f"{_named(best)}, the closest sparse map, is better than {words} by every score.")
+    told = f"{_named(best)}, the closest sparse map, is no better than {words} by {listed(worse)}"
+    return Item(CARE, what, f"{told}: look at all scores before you rely on it.")
+
+
 def _methods(record: RunRecord) -> str:
     asked = record.parameters
-    genes = f"the {asked['hvg']:,} genes that vary most" if asked["hvg"] else "all genes"
+    genes = f"the {asked['hvg']:,} genes that vary most (by scanpy)" if asked["hvg"] else "all genes"
     within = f" within each {asked['within']}" if asked["within"] else ""
     costs = listed([LABELS.get(name, str(name)) for name in asked["costs"]])
     return (
         f"Maps from {asked['groupby']} {asked['control']} to {_count(len(asked['targets']), 'target group')}{within} "
         f"were learned on {1 - asked['test_size']:.0%} of the cells and scored on the others, in "
-        f"{_count(asked['splits'], 'random split')}, with occamap {record.versions.get('occamap', '')}, on {genes}. "
-        f"Costs: {costs}; γ: {_numbers(asked['gammas'])}; ε: {_numbers(asked['epsilon'])} ({asked['epsilon_scale']}). "
+        f"{_count(asked['splits'], 'random split')}, with occamap {record.versions.get('occamap', '')}, on {genes}."
+        f"{NORMALISED if asked['counts'] == 'normalize' else ''} Costs: {costs}; γ: {_numbers(asked['gammas'])}; ε: "
+        f"{_numbers(asked['epsilon'])} ({asked['epsilon_scale']}); relax: {asked['relax']:g}; seed {record.seed}. "
         f"Distances are measured on {asked['components']} principal components of the train cells; markers are the "
         f"{asked['markers']} genes with the largest Welch's t of train cells. {PAPER}"
     )

@@ -25,17 +25,23 @@ Arrays = dict[str, NDArray[Any]]
 CELLS, TARGETS = 5_000, 2_500  # that a page shows at most
 ENTRIES = 1_800_000  # displacements that a page holds at most
 AXES = 4
+MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
 NUMBERS = "share", "mean", "low", "high", "frequency", "observed", "wilcoxon_p_adjusted"  # of a gene
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The table of genes (index: their names), the cells that are shown, and the arrays of the page."""
+    """The table of genes (index: their names), how many cells are shown, and the header and arrays of the page.
+
+    `groups` are their names and how many control and target cells each has; `within` is which share of the mass of
+    control cells is matched with target cells of the same group, of all and of each group.
+    """
 
     genes: pd.DataFrame
     shown: int
     groups: tuple[list[str], list[int], list[int]] | None
+    within: tuple[float, dict[int, float]] | None
     header: dict[str, Any]
     arrays: Arrays
 
@@ -60,7 +66,7 @@ def view(run: Run) -> View:
     squares = column_sums(moves)[1]
     whole = float(squares.sum())
     plane, explained = _plane(X, Y, moves)
-    arrays = {**held, **plane, **{name: genes[name].to_numpy(np.float32) for name in NUMBERS if name in genes}}
+    arrays = {**held, **plane, **{name: genes[name].to_numpy(_kind(name)) for name in NUMBERS if name in genes}}
     header: dict[str, Any] = {
         "genes": names,
         "columns": [name for name in NUMBERS if name in genes],
@@ -70,7 +76,12 @@ def view(run: Run) -> View:
         "held": float(squares[places[held["kept"]]].sum() / whole) if whole else 1.0,
     }
     groups = _groups(run, mine, theirs, header, arrays)
-    return View(genes, mine.size, groups, header, arrays)
+    return View(genes, mine.size, groups, _within(run, model, mine, rng, groups), header, arrays)
+
+
+def _kind(name: str) -> type[np.floating[Any]]:
+    """p-values are smaller than single precision can hold."""
+    return np.float64 if name == "wilcoxon_p_adjusted" else np.float32
 
 
 def _drawn(count: int, most: int, rng: np.random.Generator) -> Rows:
@@ -157,6 +168,21 @@ def _groups(
         arrays["group_beyond"] = codes[1][theirs]
     sizes = [np.bincount(part, minlength=len(names)).tolist() for part in codes]
     return names, sizes[0], sizes[1] if codes[1].size else []
+
+
+def _within(
+    run: Run, model: MongeMap, shown: Rows, rng: np.random.Generator, groups: Any
+) -> tuple[float, dict[int, float]] | None:
+    """Which share of a control cell's mass goes to target cells of its own group, over some of those shown."""
+    if groups is None or not groups[2] or len(groups[0]) < 2:
+        return None
+    code = {name: k for k, name in enumerate(groups[0])}
+    mine, theirs = (np.array([code[name] for name in _labels(run.tables[part])]) for part in ("cells", "targets"))
+    rows = shown[_drawn(shown.size, MATCHED, rng)]
+    weights = model.weights(_like(model._source, rows))
+    own = np.array([float(w[theirs == mine[row]].sum()) for row, w in zip(rows, weights, strict=True)])
+    parts = {int(k): float(own[mine[rows] == k].mean()) for k in np.unique(mine[rows])}
+    return float(own.mean()), parts
 
 
 def _labels(table: pd.DataFrame) -> list[str]:

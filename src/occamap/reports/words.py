@@ -25,6 +25,7 @@ COSTS = {
     "stvs": "½‖z‖² plus the soft-thresholding penalty with vanishing shrinkage (STVS)",
     "koverlap": "½‖z‖² plus the squared k-overlap norm",
 }
+NORMALISED = " Raw counts were scaled to 10,000 a cell, and log1p was taken."
 PAPER = (
     "M. Cuturi, M. Klein, P. Ablin: Monge, Bregman and Occam: Interpretable Optimal Transport in High-Dimensions with "
     "Feature-Sparse Maps. ICML 2023."
@@ -42,15 +43,20 @@ class Item:
 
 def headline(record: RunRecord, view: View) -> str:
     """Which genes move, in which cells, and how far, in plain sentences."""
-    genes, asked = view.genes, record.parameters
-    half = genes.index[genes["share"].to_numpy() >= HALF]
-    told = [
-        f"From {asked['control']} to {asked['target']}, {len(half):,} of {len(genes):,} genes move in at least half of "
-        f"the {record.result['n_cells']:,} control cells."
-    ]
+    genes, asked, result = view.genes, record.parameters, record.result
     first = [f"{name} ({mean:+.2f})" for name, mean in genes["mean"].head(3).items() if mean]
+    over = f"From {asked['control']} to {asked['target']}"
     if not first:
-        return f"From {asked['control']} to {asked['target']}, no gene moves."
+        return f"{over}, no gene moves."
+    if "null" in result:
+        told = [
+            f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further, on average over "
+            f"{result['n_cells']:,} control cells, than any gene does between two halves of the control cells."
+        ]
+    else:
+        half = int((genes["share"] >= HALF).sum())
+        cells = f"{result['n_cells']:,} control cells"
+        told = [f"{over}, {half:,} of {len(genes):,} genes move in at least half of {cells}."]
     common, few = _by_group(record, view)
     most = f"{listed(first)} {_move(first)} most"
     if common == list(genes.index[: len(first)]):
@@ -59,7 +65,7 @@ def headline(record: RunRecord, view: View) -> str:
         told.append(f"{most}.")
         told += [f"{listed(common)} {_move(common)} in every {asked.get('by')}."] if common else []
     told += few
-    told.append(f"{record.result['density']:.1%} of all entries move.")
+    told.append(f"In a cell, {result['density'] * len(genes):,.0f} genes move on average ({result['density']:.1%}).")
     return " ".join(told)
 
 
@@ -119,9 +125,11 @@ def trust(record: RunRecord, view: View, notes: list[str] | None) -> list[Item]:
     else:
         poor = any("do not rely" in note or "nothing to learn" in note or "less faithful" in note for note in notes)
         items.append(Item(CARE if poor else FINE, "Held-out cells", " ".join(notes)))
+    items += _noise(record)
     items += _stability(record, view)
-    items.append(_agreement(view))
+    items += _matching(view)
     items += _composition(record, view)
+    items.append(_agreement(view))
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
 
@@ -135,6 +143,19 @@ def _targets(effective: float, of: int) -> Item:
     return Item(FINE, "Matching", f"{told}: enough to average noise, few enough to tell cells apart.")
 
 
+def _noise(record: RunRecord) -> list[Item]:
+    result = record.result
+    if "null" not in result:
+        return []
+    null, beyond = result["null"], int(result["n_genes_beyond_null"])
+    told = (
+        f"Between two random halves of the control cells, where nothing has changed, {null['density']:.1%} of the "
+        f"entries move ({result['density']:.1%} here), and no gene by more than {null['largest_mean']:.2g} on average: "
+        f"{beyond:,} genes do here. Rely on these, and on averages over cells; small moves of single cells are noise."
+    )
+    return [Item(FINE if beyond else CARE, "Noise", told)]
+
+
 def _stability(record: RunRecord, view: View) -> list[Item]:
     count, top = record.parameters.get("subsamples"), record.parameters.get("top")
     if "frequency" not in view.genes:
@@ -145,12 +166,24 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
     if first.empty:
         return []
     always = int((first["frequency"] >= 1).sum())
-    apart = int(((first["low"] > 0) | (first["high"] < 0)).sum())
     told = (
         f"Of the first {len(first)} genes, {always} are among the first {top} in each of {count} fits to a random half "
-        f"of the cells, and {apart} have an interval that excludes 0."
+        "of the cells. This is about the cells that were drawn, not about donors or batches."
     )
-    return [Item(FINE if min(always, apart) >= SURE * len(first) else CARE, "Stability", told)]
+    return [Item(FINE if always >= SURE * len(first) else CARE, "Stability", told)]
+
+
+def _matching(view: View) -> list[Item]:
+    """How much of each group of control cells is matched with target cells of the same group."""
+    if view.within is None or view.groups is None:
+        return []
+    names, (whole, parts) = view.groups[0], view.within
+    told = f"{whole:.0%} of the control cells' mass is matched with target cells of the same {view.header['by']}"
+    low = sorted((share, names[code]) for code, share in parts.items() if share < SURE)
+    if low:
+        told += f"; least of {listed([f'{name} ({share:.0%})' for share, name in low[:4]])}"
+        told += ": what moves there is in part a change of group"
+    return [Item(FINE if whole >= SURE else CARE, "Groups", f"{told}.")]
 
 
 def _agreement(view: View) -> Item:
@@ -175,13 +208,16 @@ def _composition(record: RunRecord, view: View) -> list[Item]:
     ratio = np.maximum(mine[large], theirs[large]) / np.maximum(np.minimum(mine[large], theirs[large]), 1e-3)
     unlike = large[np.argsort(-ratio, kind="stable")][: int((ratio > UNLIKE).sum())]
     by, what = record.parameters.get("by"), "Composition"
+    if not large.size:
+        return []
+    shown = unlike if unlike.size else large[np.argsort(-ratio, kind="stable")][:1]
+    parts = [f"{names[k]} ({mine[k]:.0%} of control, {theirs[k]:.0%} of target cells)" for k in shown[:3]]
+    more = f" and {shown.size - 3} more" if shown.size > 3 else ""
     if not unlike.size:
-        return [Item(FINE, what, f"Control and target cells are alike in how many are of each {by}.")]
-    parts = [f"{names[k]} ({mine[k]:.0%} of control, {theirs[k]:.0%} of target cells)" for k in unlike[:3]]
-    more = f" and {unlike.size - 3} more" if unlike.size > 3 else ""
+        return [Item(FINE, what, f"No {by} differs much in size between control and target; most of all {parts[0]}.")]
     told = (
         f"Control and target cells differ in how many are of each {by}: {listed(parts)}{more}. Cells are matched "
-        "whatever their group, so part of what moves there may be a change of group."
+        "whatever their group, so part of what moves may be a change of group."
     )
     return [Item(CARE, what, told)]
 
@@ -190,7 +226,7 @@ def methods(record: RunRecord, view: View) -> str:
     """A paragraph for a paper."""
     asked, result = record.parameters, record.result
     source = asked["layer"] or "X"
-    counts = " Raw counts were scaled to 10,000 a cell and log-transformed." if asked["counts"] == "normalize" else ""
+    counts = NORMALISED if asked["counts"] == "normalize" else ""
     gamma = "" if result["gamma"] is None else f", γ = {result['gamma']:.4g}"
     how = ""
     if record.command == "path":
@@ -202,7 +238,7 @@ def methods(record: RunRecord, view: View) -> str:
     sparse = asked["cost"] != "sql2"
     relax = " Shrinkage was undone on the genes that move" if sparse and asked.get("relax") else ""
     relax += f" (relax = {asked['relax']:g})." if relax else ""
-    prox = " The displacement of a cell x is −prox(∇f(x)), exactly zero on most genes." if sparse else ""
+    prox = " Displacements are exactly zero in most genes of a cell." if sparse else ""
     cost = COSTS.get(str(asked["cost"]), asked["cost"])
     return (
         f"The optimal transport map from {result['n_cells']:,} cells ({asked['groupby']}: {asked['control']}) to "
@@ -210,7 +246,7 @@ def methods(record: RunRecord, view: View) -> str:
         f"with occamap {record.versions.get('occamap', '')}.{counts} The cost is {cost}{gamma}; entropic "
         f"regularisation ε = {result['epsilon']:.4g} ({result['epsilon_rule']}), "
         f"{result['effective_targets']:.1f} effective targets a cell; status: {result['status']}."
-        f"{how}{relax}{prox}{halves} {PAPER}"
+        f"{how}{relax}{prox}{halves} Seed {record.seed}. {PAPER}"
     )
 
 

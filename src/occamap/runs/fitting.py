@@ -17,6 +17,7 @@ from occamap import tl
 from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning
+from occamap.genes import Null, null_map
 from occamap.maps import MongeMap
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
@@ -32,6 +33,7 @@ from occamap.tl.stored import read
 KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
 HALF = 0.5  # of the control cells
+FEWEST = 4  # control cells that have two halves
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +85,14 @@ def fit(
             model = _learn(adata, question, filled, shared, stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed}
             table, groups = _tables(adata, again, stage)
+            null = _null(adata, subsamples, threads, seed, stage)
             rows, targets = _cells(adata, question, by), _targets(adata, question, by)
             record = RunRecord(
                 command=command,
                 data=found,
                 parameters=_parameters(question, filled, model)
                 | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata},
-                result=_result(adata, model, table, rows),
+                result=_result(adata, model, table, rows, null),
                 warnings=tuple(told),
                 versions=versions(),
                 seed=seed,
@@ -154,6 +157,17 @@ def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     return tables
 
 
+def _null(adata: Any, subsamples: int, threads: int | None, seed: int, stage: Stage) -> Null | None:
+    """The map between halves of the control cells, for comparison, where maps are fitted to halves at all."""
+    stored = read(adata, KEY)
+    control = stored.cells("control")
+    if not subsamples or control.shape[0] < FEWEST:
+        return None
+    like = stored.unfitted().set_params(n_jobs=threads)
+    with hearing(show=False), stage("a null map: control to control"):
+        return null_map(like, control, np.random.default_rng([seed, 1]))
+
+
 def _cells(adata: Any, question: Question, by: str | None) -> Any:
     """A row a control cell: its name, its group, how many genes move, and how far."""
     rows = rows_of(adata, question.groupby, question.control, "control")
@@ -180,8 +194,12 @@ def _parameters(question: Question, options: MapOptions, model: MongeMap) -> dic
     return {**asdict(question), **asdict(options), **rest}
 
 
-def _result(adata: Any, model: MongeMap, table: Any, rows: Any) -> dict[str, Any]:
+def _result(adata: Any, model: MongeMap, table: Any, rows: Any, null: Null | None) -> dict[str, Any]:
     report = model.report_
+    compared: dict[str, Any] = {}
+    if null is not None:
+        beyond = int((table["mean"].abs() > null.largest_mean).sum())
+        compared = {"null": asdict(null), "n_genes_beyond_null": beyond}
     return {
         **outcome(model),
         "density": float(rows["n_genes"].sum() / (len(rows) * len(table))),
@@ -192,6 +210,7 @@ def _result(adata: Any, model: MongeMap, table: Any, rows: Any) -> dict[str, Any
         "median_genes_per_cell": float(rows["n_genes"].median()),
         "median_distance": float(rows["distance"].median()),
         "diagnostics": adata.uns[KEY].get("selection"),
+        **compared,
         **({"choice": chosen_by(model.selection_)} if hasattr(model, "selection_") else {}),
     }
 

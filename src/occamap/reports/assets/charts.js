@@ -14,8 +14,9 @@ function look() {
     aria: false, // of single marks, which a canvas does not have; the chart itself is described
     font: getComputedStyle(document.body).fontFamily,
     view: { stroke: line },
-    axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft, titleFontWeight: "normal" },
-    legend: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", symbolOpacity: 1, symbolStrokeWidth: 0, symbolBaseFillColor: ink },
+    line: { color: soft },
+    axis: { labelFontSize: 11, titleFontSize: 12, labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft, titleFontWeight: "normal" },
+    legend: { labelFontSize: 12, titleFontSize: 12, labelColor: ink, titleColor: ink, titleFontWeight: "normal", symbolOpacity: 1, symbolStrokeWidth: 0, symbolBaseFillColor: ink },
     text: { color: ink },
     rule: { color: soft },
     range: {
@@ -35,6 +36,7 @@ async function draw(element, name, data, change = () => {}, ready = () => {}) {
       ast: true, // expressions are interpreted, so that the page need not allow eval
       config: look(),
       renderer: "canvas",
+      scaleFactor: { png: 3 },
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: `occamap-${name}`,
       tooltip: { theme: dark.matches ? "dark" : "light" },

@@ -1,6 +1,6 @@
 // The numbers of the page: one compressed block in, plain objects and typed arrays out. `reports/pack.py` is the other end.
 
-const KINDS = { Uint8Array, Int8Array, Uint16Array, Uint32Array, Float32Array };
+const KINDS = { Uint8Array, Int8Array, Uint16Array, Uint32Array, Float32Array, Float64Array };
 
 async function unpack(text) {
   const letters = atob(text.trim());

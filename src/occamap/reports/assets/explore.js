@@ -4,6 +4,7 @@ const TILES = { genes: 40, cells: 160 };
 const DOTS = 3000; // genes in the chart of means
 const LABELS = 10;
 const PALE = 0.08;
+const HINT = "Drag over cells, click one, or choose a group to see their genes; choose a gene to see its cells.";
 
 const GENE_COLUMNS = {
   gene: { label: "gene", kind: "name" },
@@ -11,9 +12,9 @@ const GENE_COLUMNS = {
   mean: { label: "mean", kind: "move", help: "Mean displacement over all control cells" },
   low: { label: "low", kind: "move", help: "Mean − 1.96 standard errors, from fits to halves of the cells" },
   high: { label: "high", kind: "move", help: "Mean + 1.96 standard errors, from fits to halves of the cells" },
-  frequency: { label: "found in", kind: "share", help: "Share of the fits to halves in which the gene is among the first" },
+  frequency: { label: "in first", kind: "share", help: "Share of the fits to halves of the cells in which the gene is among the first (50, if not asked otherwise)" },
   observed: { label: "observed", kind: "move", help: "Mean of the target minus mean of the control cells, without any map" },
-  wilcoxon_p_adjusted: { label: "Wilcoxon p", kind: "small", help: "Rank-sum test of target against control cells, adjusted" },
+  wilcoxon_p_adjusted: { label: "adjusted p", kind: "small", help: "Wilcoxon's rank-sum test of target against control cells, without any map; adjusted by Benjamini and Hochberg" },
 };
 
 class Explorer {
@@ -55,11 +56,13 @@ class Explorer {
     if (!this.chosen) return plain;
     const here = this.moves.within(this.chosen);
     const help = `In the ${here.count.toLocaleString("en")} cells that are chosen`;
+    const size = (row) => Math.abs(here.mean[row]);
     const added = [
-      { key: "chosen_share", label: "here in", kind: "share", help, value: (row) => here.share[row] },
-      { key: "chosen_mean", label: "here mean", kind: "move", help, value: (row) => here.mean[row] },
+      { key: "chosen_share", label: "chosen: moves in", kind: "share", help, value: (row) => here.share[row] },
+      { key: "chosen_mean", label: "chosen: mean", kind: "move", help, value: (row) => here.mean[row], size },
     ];
-    return [plain[0], ...added, ...plain.slice(1)];
+    const all = plain.slice(1).filter(({ key }) => !["low", "high", "frequency"].includes(key));
+    return [plain[0], ...added, ...all.map((column) => ({ ...column, label: `all: ${column.label}` }))];
   }
 
   points() {
@@ -135,7 +138,10 @@ class Explorer {
         timer = setTimeout(() => this.brushed(area), 120);
       });
       view.addEventListener("click", (_, item) => {
-        if (item?.datum && item.datum.cell >= 0) this.pickCells((k) => k === item.datum.cell, item.datum.name);
+        if (item?.datum && item.datum.cell >= 0) this.pickCell(item.datum.cell);
+      });
+      view.addEventListener("touchend", (_, item) => {
+        if (item?.datum && item.datum.cell >= 0) this.pickCell(item.datum.cell);
       });
     };
     await draw(element, "cells", () => ({ cells: this.points() }), change, ready);
@@ -191,8 +197,9 @@ class Explorer {
     const made = this.tiles();
     const whole = this.chosen ? this.chosen.reduce((sum, one) => sum + one, 0) : this.count;
     const which = made.rows < whole ? `${made.rows} of ${whole.toLocaleString("en")}` : `${whole.toLocaleString("en")}`;
+    const kind = `${this.chosen ? "chosen " : ""}control ${whole === 1 ? "cell" : "cells"}`;
     document.getElementById("heatmap-told").textContent = made.columns
-      ? `${which} ${this.chosen ? "chosen " : ""}control cells, the ${made.columns} genes that move most in them on average.`
+      ? `${which} ${kind}, and the ${made.columns} genes that move most there on average.`
       : "No gene moves in these cells.";
     const change = (spec) => {
       spec.layer[0].encoding.color.scale = { domain: [-made.most, 0, made.most], clamp: true, range: "diverging", interpolate: "rgb" };
@@ -260,8 +267,10 @@ class Explorer {
   async drawGroups() {
     const { arrays, groups } = this.data;
     const element = document.getElementById("groups");
-    element.hidden = !groups || this.gene === null || !this.moves.knows(this.gene);
+    const told = document.getElementById("groups-told");
+    told.hidden = element.hidden = !groups || this.gene === null || !this.moves.knows(this.gene);
     if (element.hidden) return;
+    told.textContent = `${this.data.genes[this.gene]} by ${this.data.by}: mean displacement, and the share of cells in which it moves.`;
     const moves = this.moves.ofGene(this.gene);
     const rows = groups.map((group) => ({ group, mean: 0, share: 0, cells: 0 }));
     moves.forEach((move, k) => {
@@ -287,7 +296,8 @@ class Explorer {
 
   async pickGene(gene) {
     this.gene = gene === this.gene ? null : gene;
-    this.mode = this.gene === null ? (this.data.groups ? "group" : "role") : "gene";
+    const seen = this.gene !== null && (this.moves.knows(this.gene) || !this.data.arrays.share[this.gene]);
+    this.mode = seen ? "gene" : this.data.groups ? "group" : "role";
     document.getElementById("gene").value = this.gene === null ? "" : this.data.genes[this.gene];
     document.getElementById("colour").value = this.mode;
     this.table.mark(this.gene);
@@ -301,11 +311,19 @@ class Explorer {
     const chosen = Uint8Array.from({ length: this.count }, (_, k) => (test(k) ? 1 : 0));
     this.chosen = chosen.includes(1) ? chosen : null;
     this.label = label;
-    this.table.show(this.columns(), this.chosen ? "chosen_mean" : null);
+    this.empty = label !== "" && !this.chosen;
+    if (this.chosen) this.table.show(this.columns(), "genes of chosen cells.csv", "chosen_mean");
+    else this.table.show(this.columns(), "genes.csv");
     this.table.mark(this.gene);
     this.say();
     await feed(document.getElementById("cells"));
     await this.drawHeatmap();
+  }
+
+  pickCell(cell) {
+    const { cells, groups, arrays } = this.data;
+    document.getElementById("cell").value = cells[cell];
+    return this.pickCells((k) => k === cell, groups ? `${cells[cell]} (${groups[arrays.group[cell]]})` : cells[cell]);
   }
 
   brushed(area) {
@@ -340,11 +358,11 @@ class Explorer {
     if (this.gene !== null) {
       const share = FORMATS.share(arrays.share[this.gene]);
       const means = `${FORMATS.move(arrays.mean[this.gene])} on average, ${FORMATS.move(arrays.observed[this.gene])} observed`;
-      const lacking = this.moves.knows(this.gene) || !arrays.share[this.gene] ? "" : " Where it moves is not in this page: it moves too little.";
-      told.push(`${genes[this.gene]} moves in ${share} of the control cells: ${means}.${lacking}`);
+      const lacking = this.moves.knows(this.gene) || !arrays.share[this.gene] ? "" : " In which of them is left out of this page, for its size.";
+      told.push(`${genes[this.gene]} moves in ${share} of all control cells: ${means}.${lacking}`);
     }
-    document.getElementById("said").textContent = told.join(" ") || "Drag over cells, or choose a group, to see their genes; choose a gene to see its cells.";
-    document.getElementById("clear").disabled = !this.chosen && this.gene === null;
+    if (this.empty) told.unshift("There are no control cells there.");
+    document.getElementById("said").textContent = told.join(" ") || HINT;
   }
 
   // -- controls -----------------------------------------------------------------------------------------------------
@@ -363,7 +381,8 @@ class Explorer {
       return this.drawCells();
     });
     if (groups) {
-      options(get("group"), [["", "all"], ...groups.map((name, code) => [String(code), name])]);
+      const there = new Set(this.data.arrays.group); // those of target cells alone have no control cells to choose
+      options(get("group"), [["", "all"], ...groups.map((name, code) => [String(code), name]).filter((_, code) => there.has(code))]);
       get("group").addEventListener("change", ({ target }) =>
         target.value === "" ? this.clear() : this.pickCells((k) => this.data.arrays.group[k] === Number(target.value), groups[target.value]),
       );
@@ -384,11 +403,13 @@ class Explorer {
       }),
     );
     this.suggest(get("gene"), get("gene-names"), genes, (gene) => gene !== this.gene && this.pickGene(gene));
-    this.suggest(get("cell"), get("cell-names"), cells, (cell) => this.pickCells((k) => k === cell, cells[cell]));
-    get("clear").addEventListener("click", async () => {
+    this.suggest(get("cell"), get("cell-names"), cells, (cell) => this.pickCell(cell));
+    const reset = async () => {
       await this.clear();
       if (this.gene !== null) await this.pickGene(this.gene);
-    });
+    };
+    get("clear").addEventListener("click", reset);
+    document.addEventListener("keydown", (event) => event.key === "Escape" && reset());
   }
 
   // A box in which to type a name: the first names that fit are offered, and one that is whole is taken.

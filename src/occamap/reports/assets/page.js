@@ -24,12 +24,19 @@ async function start() {
 }
 
 async function drawChoice({ points, lines }) {
+  // lines far above all candidates would flatten them; the sentences name them
+  const ends = points.flatMap(({ divergence, low, high }) => [low ?? divergence, high ?? divergence]);
+  const [least, most] = [Math.min(...ends), Math.max(...ends)];
+  const near = lines.filter(({ divergence }) => divergence < most + 2 * (most - least) && divergence > least - 2 * (most - least));
+  const all = [...ends, ...near.map(({ divergence }) => divergence)];
+  const margin = 0.08 * (Math.max(...all) - Math.min(...all) || 1);
   const log = points.every(({ density }) => density > 0);
   const change = (spec) => {
-    spec.layer.at(-1).encoding.x.scale = log ? { type: "log", nice: false } : { type: "symlog", constant: 0.001 };
+    spec.layer.at(-1).encoding.x.scale = log ? { type: "log", nice: false, padding: 14 } : { type: "symlog", constant: 0.001, padding: 14 };
+    for (const { encoding } of spec.layer) encoding.y.scale = { domain: [Math.min(...all) - margin, Math.max(...all) + margin] };
   };
   const sized = points.map((point) => ({ ...point, size: point.kind === "chosen" ? 220 : 50 }));
-  await draw(document.getElementById("choice"), "choice", () => ({ points: sized, lines: across(lines) }), change);
+  await draw(document.getElementById("choice"), "choice", () => ({ points: sized, lines: across(near) }), change);
 }
 
 start().catch((error) => {

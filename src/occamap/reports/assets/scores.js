@@ -20,7 +20,7 @@ class Scores {
 
   async choose(condition, metric) {
     Object.assign(this, { condition, metric });
-    this.table.show(this.columns(), null);
+    this.table.show(this.columns(), "scores.csv");
     await this.draw();
   }
 
@@ -49,7 +49,7 @@ class Scores {
     const { label, better } = metrics[this.metric];
     const change = (spec) => {
       const { x, y } = spec.layer.at(-1).encoding;
-      x.scale = points.every((row) => row.density > 0) ? { type: "log", nice: false } : { type: "symlog", constant: 0.001 };
+      x.scale = points.every((row) => row.density > 0) ? { type: "log", nice: false, padding: 14 } : { type: "symlog", constant: 0.001, padding: 14 };
       y.title = `${label} (${better} is better)`;
     };
     await draw(document.getElementById("scores"), "scores", () => ({ points, lines: across(lines) }), change);

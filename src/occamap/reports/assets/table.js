@@ -4,7 +4,7 @@ const FORMATS = {
   name: (value) => value,
   share: (value) => `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`,
   move: (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 0.0995 ? 3 : 2)}`,
-  small: (value) => (value >= 0.001 ? value.toPrecision(2) : value === 0 ? "<1e-38" : value.toExponential(0)),
+  small: (value) => (value >= 0.001 ? value.toPrecision(2) : value === 0 ? "0" : value.toExponential(0)),
   number: (value) => String(Number(value.toPrecision(4))),
 };
 const PAGE = 25;
@@ -16,7 +16,7 @@ function shown(column, row) {
 }
 
 class Table {
-  // `columns`: key, label, help, kind and value(row); the first is searched. `pick(row)`: a row was chosen.
+  // `columns`: key, label, help, kind and value(row), and perhaps size(row) to sort by at first; the first is searched. `pick(row)`: a row was chosen.
   constructor(root, { columns, count, file, pick }) {
     Object.assign(this, { root, columns, count, file, pick });
     this.body = root.querySelector("tbody");
@@ -37,9 +37,10 @@ class Table {
   }
 
   // Other columns, and which of them to sort by; null keeps the order of the rows.
-  show(columns, key, down = true) {
+  show(columns, file, key = null, down = true) {
     this.columns = columns;
-    this.sorted = { key, down };
+    this.file = file;
+    this.sorted = { key, down, size: true };
     this.refresh(true);
   }
 
@@ -59,10 +60,9 @@ class Table {
     if (!column) return rows;
     const sign = this.sorted.down ? -1 : 1;
     if (column.kind === "name") return rows.sort((a, b) => -sign * column.value(a).localeCompare(column.value(b)));
-    const size = column.kind === "move" ? Math.abs : (value) => value;
     const value = (row) => {
-      const found = column.value(row);
-      return found === null || Number.isNaN(found) ? sign * Infinity : size(found);
+      const found = (this.sorted.size && column.size ? column.size : column.value)(row);
+      return found === null || Number.isNaN(found) ? sign * Infinity : found;
     };
     return rows.sort((a, b) => sign * (value(a) - value(b)) || a - b);
   }
@@ -75,12 +75,13 @@ class Table {
         const here = this.sorted.key === column.key;
         cell.scope = "col";
         cell.className = column.kind === "name" ? "" : "number";
-        cell.setAttribute("aria-sort", !here ? "none" : this.sorted.down ? "descending" : "ascending");
+        const way = this.sorted.down ? "descending" : "ascending";
+        cell.setAttribute("aria-sort", !here ? "none" : this.sorted.size ? "other" : way);
         button.type = "button";
         button.textContent = column.label;
         button.title = column.help ?? "";
         button.addEventListener("click", () => {
-          this.sorted = { key: column.key, down: here ? !this.sorted.down : true };
+          this.sorted = { key: column.key, down: here && !this.sorted.size ? !this.sorted.down : true };
           this.refresh(true);
           this.head.children[this.columns.indexOf(column)].firstChild.focus();
         });
@@ -94,7 +95,7 @@ class Table {
     const visible = this.rows.slice(0, this.limit);
     this.body.replaceChildren(...visible.map((row) => this.line(row)));
     const all = this.rows.length;
-    this.told.textContent = `${visible.length.toLocaleString("en")} of ${all.toLocaleString("en")} rows`;
+    this.told.textContent = !all ? "No such name" : `${visible.length.toLocaleString("en")} of ${all.toLocaleString("en")} rows`;
     this.more.hidden = visible.length === all;
   }
 
