@@ -392,7 +392,7 @@ def test_a_file_that_is_missing_cut_or_of_another_run(saved_runs, tmp_path, kind
     folder = copied(saved_runs, kind, tmp_path)
     page = (folder / "report.html").read_bytes()
     content = (folder / name).read_bytes()
-    for damaged in (content[: len(content) // 2], b"", b"\xff\xfe\0", b'"unclosed\n1,2'):
+    for damaged in (content[: len(content) // 2], b"", b"\xff\xfe\0", b'"unclosed\n1,2', b"a," * 10**6):
         (folder / name).write_bytes(damaged)
         with pytest.raises((RunFileError, ModelFileError)):
             oc.report(folder)

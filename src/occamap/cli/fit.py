@@ -161,10 +161,10 @@ def show(done: FitRun, seconds: float) -> None:
 
 def null_words(result: dict[str, Any]) -> str:
     """What moves where nothing has changed, in a sentence."""
-    null = result["null"]
+    null, beyond = result["null"], result["n_genes_beyond_null"]
     return (
-        f"Between two halves of the control cells {null['density']:.1%} of the entries move, and no gene by more than "
-        f"{null['largest_mean']:.2g} on average; from control to target, {result['n_genes_beyond_null']:,} genes do."
+        f"Between two random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
+        f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
     )
 
 

@@ -14,7 +14,7 @@ from occamap.errors import InputError, RunFileError
 from occamap.maps import MongeMap, load
 from occamap.run_record import NAME, RunRecord
 
-LARGEST = 2**30  # bytes of a table
+LARGEST, HEAD = 2**28, 2**14  # bytes of a table, and of its first line
 TEXTS = "cell", "group", "gene", "status", "message", "epsilon_rule", "method", "within", "target", "direction"
 COMMANDS = "fit", "path", "evaluate"
 
@@ -69,6 +69,9 @@ def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
     path = _file(directory, record, part)
     if path.stat().st_size > LARGEST:
         raise RunFileError(f"{str(path)!r} has more than {LARGEST:,} bytes")
+    with path.open("rb") as stream:
+        if len(stream.readline(HEAD + 1)) > HEAD:
+            raise RunFileError(f"{str(path)!r} is not a table of a run: its head has more than {HEAD:,} bytes")
     try:
         names = pd.read_csv(path, nrows=0).columns
         table = pd.read_csv(

@@ -51,7 +51,7 @@ def headline(record: RunRecord, view: View) -> str:
     if "null" in result:
         told = [
             f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further, on average over "
-            f"{result['n_cells']:,} control cells, than any gene does between two halves of the control cells."
+            f"{result['n_cells']:,} control cells, than any gene does between two random parts of them."
         ]
     else:
         half = int((genes["share"] >= HALF).sum())
@@ -149,9 +149,10 @@ def _noise(record: RunRecord) -> list[Item]:
         return []
     null, beyond = result["null"], int(result["n_genes_beyond_null"])
     told = (
-        f"Between two random halves of the control cells, where nothing has changed, {null['density']:.1%} of the "
-        f"entries move ({result['density']:.1%} here), and no gene by more than {null['largest_mean']:.2g} on average: "
-        f"{beyond:,} genes do here. Rely on these, and on averages over cells; small moves of single cells are noise."
+        f"Between two random parts of the control cells ({null['n_cells']:,} and {null['n_targets']:,}), where nothing "
+        f"has changed, {null['density']:.1%} of the entries move ({result['density']:.1%} here), and no gene by more "
+        f"than {null['largest_mean']:.2g} on average: {beyond:,} genes do here. Rely on these, and on "
+        "averages over cells; small moves of single cells are noise."
     )
     return [Item(FINE if beyond else CARE, "Noise", told)]
 
