@@ -28,7 +28,7 @@ from occamap.errors import InputError, MissingPackageError, ModelFileError, Occa
 pd = pytest.importorskip("pandas")
 pytest.importorskip("jinja2")
 
-from occamap.reports import choice, scores, view, words  # noqa: E402
+from occamap.reports import choice, scores, trust, view, words  # noqa: E402
 from occamap.reports.again import command  # noqa: E402
 from occamap.reports.html import ASSETS, CHARTS  # noqa: E402
 from occamap.reports.pack import entries, pack  # noqa: E402
@@ -278,35 +278,35 @@ def test_cells_are_drawn_where_there_are_too_many(saved_runs, monkeypatch):
 # -- words ---------------------------------------------------------------------------------------------------------
 
 
-def items(run, notes=None, **changed) -> dict[str, words.Item]:
+def items(run, notes=None, **changed) -> dict[str, trust.Item]:
     record = RunRecord(**{**vars(run.record), **changed})
-    return {item.what: item for item in words.trust(record, view.view(run), notes)}
+    return {item.what: item for item in trust.trust(record, view.view(run), notes)}
 
 
 def test_the_box_says_what_is_wrong(saved_runs):
     run, _ = read(saved_runs["fit"])
     fine = items(run)
-    assert fine["Solver"].level == words.FINE
-    assert fine["Matching"].level == words.FINE
+    assert fine["Solver"].level == trust.FINE
+    assert fine["Matching"].level == trust.FINE
     result = {**run.record.result, "status": "max_iter", "message": "Not converged: more iterations"}
-    assert items(run, result=result)["Solver"] == words.Item(words.CARE, "Solver", "Not converged: more iterations")
+    assert items(run, result=result)["Solver"] == trust.Item(trust.CARE, "Solver", "Not converged: more iterations")
     for targets in (1.1, 60.0):
-        assert items(run, result={**run.record.result, "effective_targets": targets})["Matching"].level == words.CARE
+        assert items(run, result={**run.record.result, "effective_targets": targets})["Matching"].level == trust.CARE
     assert items(run, warnings=("<b>odd</b>",))["Warning"].told == "<b>odd</b>"
-    assert items(run, notes=["The chosen map is at the floor."])["Held-out cells"].level == words.FINE
+    assert items(run, notes=["The chosen map is at the floor."])["Held-out cells"].level == trust.FINE
     from occamap.selection.diagnostics import NOTHING, WEAK
 
     for note in (WEAK, NOTHING, "It is less faithful than the mean shift: smaller gammas or epsilon may do better."):
-        assert items(run, notes=[note])["Held-out cells"].level == words.CARE
+        assert items(run, notes=[note])["Held-out cells"].level == trust.CARE
 
 
 def test_groups_that_change_in_size_are_named(saved_runs):
     run, _ = read(saved_runs["fit"])
     targets = run.tables["targets"]
-    assert items(run)["Composition"].level in (words.FINE, words.CARE)
+    assert items(run)["Composition"].level in (trust.FINE, trust.CARE)
     targets["group"] = run.tables["cells"]["group"].iloc[0]
     found = items(run)["Composition"]
-    assert found.level == words.CARE
+    assert found.level == trust.CARE
     assert "of target cells" in found.told
 
 

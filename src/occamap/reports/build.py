@@ -14,8 +14,9 @@ from occamap.reports.choice import Choice, choice
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run, read
 from occamap.reports.scores import evaluation_page
+from occamap.reports.trust import trust
 from occamap.reports.view import View, view
-from occamap.reports.words import headline, methods, parameters, trust
+from occamap.reports.words import headline, methods, parameters
 
 NAME = "report.html"
 RULES = {

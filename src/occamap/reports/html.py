@@ -18,7 +18,7 @@ from occamap.errors import OccamapError
 from occamap.run_record import RunRecord
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = "data.js", "table.js", "charts.js", "explore.js", "scores.js", "page.js"
+SCRIPTS = "data.js", "table.js", "charts.js", "rows.js", "explore.js", "scores.js", "page.js"
 CHARTS = {"map.html": ("cells", "groups", "heatmap", "means", "choice"), "evaluation.html": ("scores",)}
 
 

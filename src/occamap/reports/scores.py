@@ -12,7 +12,8 @@ from occamap.reports import html
 from occamap.reports.again import command
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run
-from occamap.reports.words import CARE, FINE, NORMALISED, PAPER, Item, listed, parameters
+from occamap.reports.trust import CARE, FINE, Item
+from occamap.reports.words import NORMALISED, PAPER, listed, parameters
 from occamap.run_record import RunRecord
 
 KEYS = ["method", "gamma", "epsilon"]

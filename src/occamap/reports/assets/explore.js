@@ -1,9 +1,5 @@
 // A map: cells, genes, and which of them moves in which. Choosing cells shows their genes; choosing a gene, its cells.
 
-const TILES = { genes: 40, cells: 160 };
-const DOTS = 3000; // genes in the chart of means
-const LABELS = 10;
-const PALE = 0.08;
 const HINT = "Drag over cells, click one, or choose a group to see their genes; choose a gene to see its cells.";
 
 const GENE_COLUMNS = {
@@ -65,37 +61,6 @@ class Explorer {
     return [plain[0], ...added, ...all.map((column) => ({ ...column, label: `all: ${column.label}` }))];
   }
 
-  points() {
-    const { arrays, cells, targets, groups } = this.data;
-    const moves = this.gene === null ? null : this.moves.ofGene(this.gene);
-    const [a, b] = this.axes;
-    const made = [];
-    const add = (role, coordinates, names, codes, lit) => {
-      if (!this.shown[role]) return;
-      for (let k = 0; k < names.length; k++) {
-        const move = moves && role < 2 ? moves[k] : null;
-        const on = lit(k);
-        made.push({
-          x: coordinates[k * this.width + a],
-          y: coordinates[k * this.width + b],
-          role: this.roles[role],
-          name: names[k],
-          group: codes ? groups[codes[k]] : "",
-          move: this.mode === "gene" && move === null ? 0 : move,
-          tip: [names[k], this.roles[role], codes ? groups[codes[k]] : "", move === null ? "" : FORMATS.move(move)].filter(Boolean).join("\n"),
-          opacity: on ? (role === 2 ? 0.45 : 0.8) : PALE,
-          cell: role < 2 ? k : -1,
-          above: (on ? 2 : 0) + (move ? 1 : 0),
-        });
-      }
-    };
-    const lit = (k) => !this.chosen || this.chosen[k] === 1;
-    add(2, arrays.beyond, targets, arrays.group_beyond, () => !this.chosen);
-    add(0, arrays.before, cells, arrays.group, lit);
-    add(1, arrays.after, cells, arrays.group, lit);
-    return made.sort((one, other) => one.above - other.above);
-  }
-
   async drawCells() {
     const { arrays, groups, genes, by, explained } = this.data;
     const element = document.getElementById("cells");
@@ -126,7 +91,7 @@ class Explorer {
           legend: { title: by ?? null, orient: "bottom", columns: innerWidth < 700 ? 2 : 4, labelLimit: 150 },
         },
         gene: {
-          field: "move", type: "quantitative", scale: { domain: this.range(), domainMid: 0, clamp: true, range: "diverging", interpolate: "rgb" },
+          field: "move", type: "quantitative", scale: { domain: colourRange(this), domainMid: 0, clamp: true, range: "diverging", interpolate: "rgb" },
           legend: { title: `displacement of ${this.gene === null ? "" : genes[this.gene]}`, orient: "bottom", gradientLength: 200, titleLimit: 260 },
         },
       }[this.mode];
@@ -144,57 +109,11 @@ class Explorer {
         if (item?.datum && item.datum.cell >= 0) this.pickCell(item.datum.cell);
       });
     };
-    await draw(element, "cells", () => ({ cells: this.points() }), change, ready);
-  }
-
-  range() {
-    if (this.gene === null) return [-1, 1];
-    const sizes = this.moves.ofGene(this.gene).map(Math.abs).sort();
-    const most = sizes[Math.floor(0.995 * (sizes.length - 1))] || sizes[sizes.length - 1] || 1;
-    return [-most, most];
-  }
-
-  // The cells of the heat map: evenly spaced by group and how far they move; and the genes that move most in them.
-  tiles() {
-    const { arrays, cells, groups, genes } = this.data;
-    const here = this.moves.within(this.chosen ?? new Uint8Array(this.count).fill(1));
-    const columns = [...this.moves.kept]
-      .filter((gene) => here.mean[gene])
-      .sort((a, b) => Math.abs(here.mean[b]) - Math.abs(here.mean[a]))
-      .slice(0, innerWidth < 700 ? TILES.genes / 2 : TILES.genes)
-      .sort((a, b) => here.mean[b] - here.mean[a]);
-    const values = columns.map((gene) => this.moves.ofGene(gene));
-    const among = [];
-    for (let k = 0; k < this.count; k++) if (!this.chosen || this.chosen[k]) among.push(k);
-    const total = (k) => values.reduce((sum, column) => sum + Math.abs(column[k]), 0);
-    const code = (k) => (arrays.group ? arrays.group[k] : 0);
-    const totals = new Map(among.map((k) => [k, total(k)]));
-    among.sort((a, b) => code(a) - code(b) || totals.get(b) - totals.get(a));
-    const rows = Array.from({ length: Math.min(among.length, TILES.cells) }, (_, k) => {
-      return among[Math.floor(((k + 0.5) * among.length) / Math.min(among.length, TILES.cells))];
-    });
-    const tiles = [];
-    const bands = [];
-    rows.forEach((cell, row) => {
-      const group = groups ? groups[code(cell)] : "";
-      if (groups && (!bands.length || bands.at(-1).group !== group)) bands.push({ group, row, end: row });
-      if (groups) bands.at(-1).end = row + 1;
-      columns.forEach((gene, k) => {
-        const move = values[k][cell];
-        const tip = [`${genes[gene]} ${FORMATS.move(move)}`, cells[cell], group].filter(Boolean).join("\n");
-        tiles.push({ gene: genes[gene], row, end: row + 1, move, tip });
-      });
-    });
-    for (const band of bands) {
-      band.middle = (band.row + band.end) / 2;
-      band.label = band.end - band.row >= 0.03 * rows.length ? band.group : ""; // where there is room for it
-    }
-    const sizes = tiles.map(({ move }) => Math.abs(move)).sort((a, b) => a - b);
-    return { tiles, bands, rows: rows.length, columns: columns.length, most: sizes[Math.floor(0.99 * (sizes.length - 1))] || 1 };
+    await draw(element, "cells", () => ({ cells: cellRows(this) }), change, ready);
   }
 
   async drawHeatmap() {
-    const made = this.tiles();
+    const made = tileRows(this);
     const whole = this.chosen ? this.chosen.reduce((sum, one) => sum + one, 0) : this.count;
     const which = made.rows < whole ? `${made.rows} of ${whole.toLocaleString("en")}` : `${whole.toLocaleString("en")}`;
     const kind = `${this.chosen ? "chosen " : ""}control ${whole === 1 ? "cell" : "cells"}`;
@@ -210,39 +129,12 @@ class Explorer {
     await draw(document.getElementById("heatmap"), "heatmap", data, change);
   }
 
-  dots() {
-    const { arrays, genes } = this.data;
-    const row = (gene) => ({ gene: genes[gene], index: gene, observed: arrays.observed[gene], mean: arrays.mean[gene] });
-    const size = (gene) => Math.max(Math.abs(arrays.observed[gene]) || 0, Math.abs(arrays.mean[gene]));
-    const order = Array.from(genes.keys()).sort((a, b) => size(b) - size(a)).slice(0, DOTS);
-    const rows = order.map(row);
-    const extent = (key) => {
-      const values = rows.map((dot) => dot[key] || 0);
-      const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
-      return [low - 0.05 * (high - low || 1), high + 0.05 * (high - low || 1)];
-    };
-    const extents = { x: extent("observed"), y: extent("mean") };
-    const line = [0, 1].map((end) => ({ at: Math[end ? "min" : "max"](extents.x[end], extents.y[end]) }));
-    return { rows, line, extents };
-  }
-
-  // Of the genes that change most, those whose names do not stand in each other's way.
-  apart({ rows, extents: { x, y } }) {
-    const found = [];
-    const near = (one, other) =>
-      Math.abs(one.observed - other.observed) < 0.14 * (x[1] - x[0]) && Math.abs(one.mean - other.mean) < 0.035 * (y[1] - y[0]);
-    for (const dot of rows.slice(0, 4 * LABELS)) {
-      if (found.length < LABELS && !found.some((other) => near(dot, other))) found.push(dot);
-    }
-    return found;
-  }
-
   async drawMeans() {
-    const made = this.dots();
+    const made = geneRows(this.data);
     const all = this.data.genes.length;
     document.getElementById("means-told").textContent =
       all > DOTS ? `The ${DOTS.toLocaleString("en")} genes of ${all.toLocaleString("en")} that change most.` : `All ${all.toLocaleString("en")} genes.`;
-    const labels = this.apart(made);
+    const labels = apart(made);
     const chosen = () => made.rows.filter(({ index }) => index === this.gene);
     const change = (spec) => {
       for (const { encoding } of spec.layer) {
@@ -265,31 +157,18 @@ class Explorer {
   }
 
   async drawGroups() {
-    const { arrays, groups } = this.data;
+    const { groups } = this.data;
     const element = document.getElementById("groups");
     const told = document.getElementById("groups-told");
     told.hidden = element.hidden = !groups || this.gene === null || !this.moves.knows(this.gene);
     if (element.hidden) return;
     told.textContent = `${this.data.genes[this.gene]} by ${this.data.by}: mean displacement, and the share of cells in which it moves.`;
-    const moves = this.moves.ofGene(this.gene);
-    const rows = groups.map((group) => ({ group, mean: 0, share: 0, cells: 0 }));
-    moves.forEach((move, k) => {
-      const row = rows[arrays.group[k]];
-      row.cells++;
-      row.mean += move;
-      row.share += move !== 0;
-    });
-    const filled = rows.filter(({ cells }) => cells);
-    for (const row of filled) {
-      row.mean /= row.cells;
-      row.share /= row.cells;
-      row.end = Math.max(row.mean, 0);
-    }
+    const rows = groupRows(this);
     const change = (spec) => {
-      spec.height = 50 + 22 * filled.length;
+      spec.height = 50 + 22 * rows.length;
       spec.layer[0].mark.color = { expr: `datum.mean < 0 ? '${colour("--down")}' : '${colour("--up")}'` };
     };
-    await draw(element, "groups", () => ({ groups: filled }), change);
+    await draw(element, "groups", () => ({ groups: rows }), change);
   }
 
   // -- choosing -----------------------------------------------------------------------------------------------------
