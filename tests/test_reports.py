@@ -326,6 +326,31 @@ def test_a_map_that_moves_nothing_has_a_page():
     assert "one of them is constant" in made
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        np.ones((20, 30)),
+        np.outer(np.arange(20) < 10, np.ones(30)),
+        np.outer(np.arange(20) / 20, np.ones(30)),
+        np.arange(600).reshape(20, 30) * 1e-40,
+        np.eye(20, 30),
+        np.arange(20)[:, None] * 1.0,
+    ],
+    ids=["alike", "two points", "one direction", "tiny", "apart", "one gene"],
+)
+def test_components_of_cells_that_hardly_differ_are_the_same_twice(cells):
+    X, Y = sp.csr_array(cells[:10]), sp.csr_array(cells[10:])
+    moves = sp.csr_array(np.random.default_rng(0).normal(size=X.shape))
+    (one, share), (other, _) = (view._plane(X, Y, moves) for _ in range(2))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+        assert np.isfinite(one[name]).all()
+    rank = np.linalg.matrix_rank(cells - cells.mean(axis=0))
+    plane = one["before"].reshape(10, -1)
+    assert (np.abs(plane).max(axis=0) > 0).sum() <= rank
+    assert len(share) in (0, plane.shape[1])
+
+
 def oc_data():
     from occamap.run_record import DataFile
 

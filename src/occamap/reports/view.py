@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import ArpackError
 from sklearn.decomposition import PCA
 
 from occamap._kernels.columns import column_sums
@@ -25,6 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 CELLS, TARGETS = 5_000, 2_500  # that a page shows at most
 ENTRIES = 1_800_000  # displacements that a page holds at most
 AXES = 4
+LEAST = 1e-9  # of the largest variance: what is below is rounding
 MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
 NUMBERS = "share", "mean", "low", "high", "frequency", "observed", "wilcoxon_p_adjusted"  # of a gene
@@ -122,24 +124,29 @@ def _genes(run: Run, model: MongeMap, moves: sp.csr_array, X: sp.csr_array, Y: s
 def _plane(X: sp.csr_array, Y: sp.csr_array, moves: sp.csr_array) -> tuple[Arrays, list[float]]:
     """Principal components of control and target cells, and where moved cells are on them; what each explains."""
     both: Any = sp.csr_matrix(sp.vstack([X, Y], format="csr"))
-    count = min(AXES, min(both.shape) - 1)
-    if count < 2 or not _differ(both):
-        empty = np.zeros((both.shape[0], 2))
-        before, after, beyond = empty[: X.shape[0]], empty[: X.shape[0]], empty[X.shape[0] :]
-        share: list[float] = []
-    else:
-        fitted = PCA(count, svd_solver="arpack", random_state=0).fit(both)
-        before, beyond = np.asarray(fitted.transform(X)), np.asarray(fitted.transform(Y))
-        after = before + moves @ fitted.components_.T
-        share = [round(float(part), 4) for part in fitted.explained_variance_ratio_]
-    parts = {"before": before, "after": after, "beyond": beyond}
+    axes, share = _axes(both)
+    centre = np.asarray(both.mean(axis=0)) @ axes
+    before, beyond = np.asarray(X @ axes) - centre, np.asarray(Y @ axes) - centre
+    parts = {"before": before, "after": before + moves @ axes, "beyond": beyond}
     return {name: np.asarray(part, dtype=np.float32).ravel() for name, part in parts.items()}, share
 
 
-def _differ(cells: Any) -> bool:
-    """Whether there are three cells that differ, and in two genes at the least."""
-    sums, squares = column_sums(sp.csr_array(cells))
-    return int((squares / cells.shape[0] - (sums / cells.shape[0]) ** 2 > 0).sum()) > 2
+def _axes(cells: Any) -> tuple[NDArray[Any], list[float]]:
+    """Genes × components, and the share of the variance of each; zeros where there is nothing but rounding."""
+    none: tuple[NDArray[Any], list[float]] = np.zeros((cells.shape[1], 2)), []
+    count = min(AXES, min(cells.shape) - 1)
+    if count < 2:
+        return none
+    try:
+        fitted = PCA(count, svd_solver="arpack", random_state=0).fit(cells.astype(np.float64))
+    except ArpackError:  # no two cells differ
+        return none
+    variance = fitted.explained_variance_
+    if not variance[0] > 0:
+        return none
+    real = variance > LEAST * variance[0]
+    share = np.where(real, fitted.explained_variance_ratio_, 0)
+    return np.where(real, fitted.components_.T, 0), share.round(4).tolist()
 
 
 def _names(table: pd.DataFrame | None, kind: str, rows: Rows) -> list[str]:

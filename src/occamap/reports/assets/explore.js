@@ -1,5 +1,6 @@
 // A map: cells, genes, and which of them moves in which. Choosing cells shows their genes; choosing a gene, its cells.
 
+const LEGEND = 40; // groups that a legend can name
 const HINT = "Drag over cells, click one, or choose a group to see their genes; choose a gene to see its cells.";
 
 const GENE_COLUMNS = {
@@ -88,7 +89,7 @@ class Explorer {
         role: { field: "role", type: "nominal", scale: { domain: this.roles }, legend: { title: null, orient: "top", columns: 3, labelLimit: 220 } },
         group: {
           field: "group", type: "nominal", scale: { domain: groups ?? [] },
-          legend: { title: by ?? null, orient: "bottom", columns: innerWidth < 700 ? 2 : 4, labelLimit: 150 },
+          legend: groups?.length > LEGEND ? null : { title: by ?? null, orient: "bottom", columns: innerWidth < 700 ? 2 : 4, labelLimit: 150 },
         },
         gene: {
           field: "move", type: "quantitative", scale: { domain: colourRange(this), domainMid: 0, clamp: true, range: "diverging", interpolate: "rgb" },
