@@ -103,7 +103,7 @@ def test_something_else_is_no_record(content, tmp_path):
 
 
 def test_each_part_of_a_record_is_needed(tmp_path):
-    for name in record().to_dict():
+    for name in set(record().to_dict()) - {"digests"}:  # which records had none of at first
         entries = record().to_dict()
         del entries[name]
         (tmp_path / "run.json").write_text(json.dumps(entries))

@@ -13,7 +13,8 @@ in the run ("map", "genes", "cells", …) which others are there. The format:
   `diagnostics` (a text, where held-out cells chose, else null), `choice` (where they did: which candidate, by which
   rule, and what it is compared with), `null` (a map between halves of the control cells: how much moves there, and how
   far at most on average), and what else a command knows
-- `warnings`: what occamap warned of; `versions`: of all that computed; `seed`; `files`: name by part
+- `warnings`: what occamap warned of; `versions`: of all that computed; `seed`; `files`: name by part; `digests`: the
+  sha256 of these files, by part, so that files of different runs are not mixed up
 
 Numbers that are not finite are null.
 """
@@ -25,7 +26,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,13 @@ class DataFile:
     @classmethod
     def of(cls, path: str | os.PathLike[str], shape: tuple[int, int]) -> DataFile:
         """The file at this path."""
-        with open(path, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return cls(os.path.abspath(path), digest, (int(shape[0]), int(shape[1])))
+        return cls(os.path.abspath(path), sha256(path), (int(shape[0]), int(shape[1])))
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Of a file's content."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,11 @@ class RunRecord:
     seconds: float
     started: str
     files: dict[str, str]
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def signed(self, paths: dict[str, Path]) -> RunRecord:
+        """With the digests of files that are written, by their part in the run; the record itself has none."""
+        return replace(self, digests={part: sha256(path) for part, path in paths.items() if part != "record"})
 
     def to_dict(self) -> Json:
         """Plain values, ready for JSON."""
@@ -110,7 +120,8 @@ def _build(entries: Any) -> RunRecord:
         raise RunFileError(
             f"it has format version {entries.get('version')!r}, and this occamap {__version__} reads version {VERSION}"
         )
-    names = [field.name for field in fields(RunRecord)]
+    names = [entry.name for entry in fields(RunRecord)]
+    entries = {"digests": {}, **entries}
     absent = [name for name in names if name not in entries]
     if absent:
         raise RunFileError(f"it has no {absent[0]!r}")
@@ -172,6 +183,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "seconds": _is_duration,
     "started": _is_text,
     "files": _are_files,
+    "digests": _are_texts,
 }
 
 

@@ -71,11 +71,12 @@ class Store:
             record = self._record(table)
             drawn = page(Run(record, {"csv": table}))
             targets = [self.directory / name for name in FILES.values()]
-            with self._telling(), replacing_paths(targets) as [parquet, csv, report, last]:
-                table.to_parquet(parquet, index=False)
-                csv.write_bytes(table.to_csv(index=False).encode(errors="backslashreplace"))
-                report.write_bytes(drawn)
-                record.write(last)  # it says that the others are there
+            with self._telling(), replacing_paths(targets) as parts:
+                of = dict(zip(FILES, parts, strict=True))
+                table.to_parquet(of["table"], index=False)
+                of["csv"].write_bytes(table.to_csv(index=False).encode(errors="backslashreplace"))
+                of["report"].write_bytes(drawn)
+                record.signed(of).write(of["record"])  # the last to get its name: it says that the others are there
         return table
 
     def _open(self, directory: Path) -> None:

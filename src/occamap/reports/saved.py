@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from occamap.errors import InputError, RunFileError
 from occamap.maps import MongeMap, load
-from occamap.run_record import NAME, RunRecord
+from occamap.run_record import NAME, RunRecord, sha256
 
 LARGEST, HEAD = 2**28, 2**14  # bytes of a table, and of its first line
 TEXTS = "cell", "group", "gene", "status", "message", "epsilon_rule", "method", "within", "target", "direction"
@@ -57,6 +57,8 @@ def _file(directory: Path, record: RunRecord, part: str) -> Path:
     path = directory / record.files[part]
     if not path.is_file():
         raise RunFileError(f"the run is not complete: {str(path)!r} is not there; run it again")
+    if part in record.digests and record.digests[part] != sha256(path):
+        raise RunFileError(f"{str(path)!r} is not the file that the run wrote: it was changed, or is of another run")
     return path
 
 

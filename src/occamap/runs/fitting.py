@@ -117,6 +117,7 @@ def fit(
                 if write_adata:
                     cells.put(adata, of["adata"])
                 of["report"].write_bytes(drawn)
+                record = record.signed(of)
                 record.write(of["record"])
     return FitRun(record, table, directory)
 

@@ -120,6 +120,7 @@ def path(
             _draw(search, of["picture"])
             search.save(of["map"])
             of["report"].write_bytes(drawn)
+            record = record.signed(of)
             record.write(of["record"])
     return PathRun(record, table, int(search.best_index_), directory)
 
