@@ -14,7 +14,7 @@ from occamap.reports.choice import Choice, choice
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run, read
 from occamap.reports.scores import evaluation_page
-from occamap.reports.trust import trust
+from occamap.reports.trust import in_short, trust
 from occamap.reports.view import View, view
 from occamap.reports.words import headline, methods, parameters
 
@@ -71,6 +71,7 @@ def _map_page(run: Run) -> bytes:
     seen = view(run)
     made = _choice(run)
     asked = record.parameters
+    items = trust(record, seen, None if made is None else made.notes)
     data = {
         **seen.header,
         "kind": "map",
@@ -85,14 +86,15 @@ def _map_page(run: Run) -> bytes:
         title=f"{asked['control']} → {asked['target']}",
         headline=headline(record, seen),
         sections=[
-            ("trust", "Trust"),
             ("explore", "Genes and cells"),
+            ("trust", "Trust"),
             ("single", "Cell by cell"),
             ("agree", "Means"),
             ("chosen", "γ and ε"),
             ("methods", "Methods"),
         ],
-        trust=trust(record, seen, None if made is None else made.notes),
+        trust=items,
+        care=in_short(items),
         shown=_shown(record.result, seen),
         top=asked.get("top") or 50,
         choice=made,

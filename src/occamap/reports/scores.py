@@ -12,7 +12,7 @@ from occamap.reports import html
 from occamap.reports.again import command
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run
-from occamap.reports.trust import CARE, FINE, Item
+from occamap.reports.trust import CARE, FINE, Item, in_short
 from occamap.reports.words import NORMALISED, PAPER, listed, parameters
 from occamap.run_record import RunRecord
 
@@ -78,6 +78,7 @@ def evaluation_page(run: Run) -> bytes:
     }
     whole = pd.DataFrame(rows).assign(**dict(zip(metrics, scores[0], strict=True)))
     asked = record.parameters
+    items = _trust(record, whole, numbers)
     return html.fill(
         "evaluation.html",
         record,
@@ -85,8 +86,9 @@ def evaluation_page(run: Run) -> bytes:
         title=f"{asked['control']} → {listed([str(name) for name in asked['targets']][:4])}"
         + (f" and {len(asked['targets']) - 4} more" if len(asked["targets"]) > 4 else ""),
         headline=_headline(record, whole, len(conditions)),
-        sections=[("trust", "Trust"), ("explore", "Scores"), ("all", "All methods"), ("methods", "Methods")],
-        trust=_trust(record, whole, numbers),
+        sections=[("explore", "Scores"), ("trust", "Trust"), ("all", "All methods"), ("methods", "Methods")],
+        trust=items,
+        care=in_short(items),
         methods=_methods(record),
         command=command(record),
         parameters=parameters(record),

@@ -39,8 +39,8 @@ def trust(record: RunRecord, view: View, notes: list[str] | None) -> list[Item]:
             Item(
                 CARE,
                 "Held-out cells",
-                "No cells were held out: γ and ε were given, so nothing here says whether other cells would move so. "
-                "The section on the choice has the command that checks it.",
+                "No cells were held out to choose γ and ε, so nothing here says whether other cells would move so. The "
+                "section on the choice has the command that checks it.",
             )
         )
     else:
@@ -53,6 +53,14 @@ def trust(record: RunRecord, view: View, notes: list[str] | None) -> list[Item]:
     items.append(_agreement(view))
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
+
+
+def in_short(items: list[Item]) -> str:
+    """Which of them ask for care."""
+    care = list(dict.fromkeys(item.what for item in items if item.level == CARE))
+    if not care:
+        return f"nothing stands out in {len(items)} points."
+    return f"of {len(items)} points, take care with {listed([what[0].lower() + what[1:] for what in care])}."
 
 
 def _targets(effective: float, of: int) -> Item:

@@ -57,7 +57,8 @@ def _by_group(record: RunRecord, view: View) -> tuple[list[str], list[str]]:
     """Of the first genes, those that move in every group; and a sentence on one that moves in few of them."""
     if view.groups is None:
         return [], []
-    names, by, share = view.groups[0], record.parameters.get("by"), group_shares(view)[:, :FOREMOST]
+    names, by = view.groups[0], record.parameters.get("by")
+    share = group_shares(view)[:, : min(FOREMOST, record.result.get("n_genes_beyond_null", FOREMOST))]
     large = np.flatnonzero(np.bincount(view.arrays["group"], minlength=len(names)) >= FEWEST)
     if large.size < 2:
         return [], []
