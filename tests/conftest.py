@@ -46,8 +46,9 @@ def data_directory() -> Path:
     return directory
 
 
-HOSTILE = ["<script>alert(1)</script>", "</script><script>alert(2)</script>", "a\"b'c&d<e>", "=1+1", "𝛾😀 ‮gene", "NA"]
-TYPES = ["<b>T cell</b>", "B \"cell\"", "<img src=x onerror=alert(3)>"]
+HOSTILE = ["<script>alert(1)</script>", "</script><script>alert(2)</script>"]
+HOSTILE += ["a\"b'c&d<e>", "=1+1", "𝛾😀 ‮gene", "NA", "__proto__"]
+TYPES = ["<b>T cell</b>", "constructor", "<img src=x onerror=alert(3)>"]
 
 
 @pytest.fixture(scope="session")

@@ -101,7 +101,7 @@ def test_names_are_escaped_and_no_other_script_may_run(saved_runs, kind):
     assert "default-src 'none'" in policy
     assert "unsafe-eval" not in policy
     words_of = page.replace(vega, "").replace(own[0], "")
-    for name in (*HOSTILE[:2], *TYPES, "<i>type<i>", "cells <1>.h5ad"):
+    for name in (*HOSTILE[:2], TYPES[0], TYPES[2], "<i>type<i>", "cells <1>.h5ad"):
         assert name not in words_of
     assert not re.search(r"https?://", re.sub(r'"\$schema": "[^"]*"', "", words_of))
 
@@ -150,7 +150,8 @@ def test_the_choice_and_what_other_choices_would_give(saved_runs):
         points = header["choice"]["points"]
         assert [point["kind"] for point in points].count("chosen") == 1
         assert {line["what"] for line in header["choice"]["lines"]} >= {"nothing moves"}
-        assert f"γ = {record.result['gamma']:.4g} and ε" in page
+        assert f"γ = {record.result['gamma']:.4g} was chosen on held-out cells" in page
+        assert "(by the rule: perplexity 10) was given." in page
         assert all(note in page for note in record.result["choice"]["notes"])
     table = pd.read_csv(saved_runs["path"] / "path.csv")
     for chosen, said in ((0, {"Sparser"}), (1, {"Sparser", "Denser"}), (2, {"Denser"})):
@@ -190,6 +191,48 @@ def test_the_command_in_the_page_gives_the_same_again(saved_runs, kind, tmp_path
             one, other = (pd.read_csv(folder / name) for folder in (again, saved_runs[kind]))
             steady = [column for column in one if "seconds" not in column]
             pd.testing.assert_frame_equal(one[steady], other[steady])
+
+
+def test_a_map_of_the_usual_distance_is_offered_a_sparse_path(saved_runs):
+    from occamap.reports import build
+
+    run, _ = read(saved_runs["fit"])
+    record = RunRecord(**{**vars(run.record), "parameters": {**run.record.parameters, "cost": "sql2", "gamma": None}})
+    assert "--cost=l1" in command(build._sparse(record), "path", "path")
+    assert "has no γ" in build._why(build.Run(record, {}), None)
+
+
+def test_names_with_a_carriage_return_survive_the_tables(tmp_path):
+    from occamap._files import put_table
+    from occamap.reports.saved import _table
+
+    record = RunRecord("fit", oc_data(), {}, {}, (), {}, 0, 1.0, "2026-01-01", {"cells": "cells.csv"})
+    for odd in ("a\rb", 'q"\r', "\r\n", "plain"):
+        table = pd.DataFrame({"cell": ["one", odd, "NA"], "n_genes": [1, 2, 3]})
+        put_table(table, tmp_path / "cells.csv", index=False)
+        pd.testing.assert_frame_equal(_table(tmp_path, record, "cells"), table)
+
+
+def test_a_table_is_not_unpacked(tmp_path):
+    """A small file that is compressed can hold a very large table."""
+    from occamap.reports.saved import _table
+
+    (tmp_path / "cells.csv.gz").write_bytes(gzip.compress(b"cell,group\n" + b"a,b\n" * 1000))
+    record = RunRecord("fit", oc_data(), {}, {}, (), {}, 0, 1.0, "2026-01-01", {"cells": "cells.csv.gz"})
+    with pytest.raises(RunFileError):
+        _table(tmp_path, record, "cells")
+
+
+def test_conditions_with_like_names_are_kept_apart(saved_runs):
+    run, _ = read(saved_runs["evaluation"])
+    table = run.tables["csv"]
+    first, second = list(dict.fromkeys(table["within"]))[:2]
+    table["target"] = np.where(table["within"] == first, "b: c", "c")
+    table["within"] = np.where(table["within"] == first, "a", np.where(table["within"] == second, "a: b", "z"))
+    from occamap.reports import page
+
+    header, _ = block_of(page(run).decode())
+    assert header["conditions"][1:3] == ["a: b: c", "a: b: c"]
 
 
 def test_awkward_values_in_a_command(saved_runs):
@@ -468,8 +511,13 @@ def test_a_record_with_an_entry_changed_gives_a_page_or_a_typed_error(saved_runs
 def test_the_page_does_not_replace_a_file_of_the_run(saved_runs, tmp_path):
     folder = copied(saved_runs, "fit", tmp_path)
     for name in ("map.occamap", "genes.csv", "run.json"):
-        with pytest.raises(InputError, match="overwritten"):
+        with pytest.raises(InputError, match="a new file, or a page to replace"):
             oc.report(folder, folder / name)
+    cells = folder / "cells.h5ad"
+    cells.write_bytes(b"\x89HDF")
+    with pytest.raises(InputError, match="a new file, or a page to replace"):
+        oc.report(folder, cells)
+    assert cells.read_bytes() == b"\x89HDF"
     with pytest.raises(InputError, match="directory that exists"):
         oc.report(folder, tmp_path / "no" / "page.html")
     with pytest.raises(InputError, match="must name a file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -112,8 +113,16 @@ def replacing_path(target: Path) -> Iterator[Path]:
         yield part
 
 
+def put_table(table: Any, path: Path, index: bool) -> None:
+    """A data frame as CSV; names with a carriage return, which the writer takes for plain text, are quoted."""
+    text = table.to_csv(index=index)
+    if "\r" in text:
+        text = table.to_csv(index=index, quoting=csv.QUOTE_NONNUMERIC)
+    path.write_bytes(text.encode(errors="backslashreplace"))
+
+
 def _part(target: Path) -> tuple[int, str]:
-    return tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    return tempfile.mkstemp(prefix=f".{target.name[:60]}.", suffix=".part", dir=target.parent)
 
 
 def _sync(path: Path) -> None:

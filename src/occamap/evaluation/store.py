@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from occamap._files import check_directory, replacing, replacing_paths, same_file
+from occamap._files import check_directory, put_table, replacing, replacing_paths, same_file
 from occamap._record import plain, versions
 from occamap.errors import InputError
 from occamap.evaluation.protocol import OPEN, Condition, Protocol
@@ -74,7 +74,7 @@ class Store:
             with self._telling(), replacing_paths(targets) as parts:
                 of = dict(zip(FILES, parts, strict=True))
                 table.to_parquet(of["table"], index=False)
-                of["csv"].write_bytes(table.to_csv(index=False).encode(errors="backslashreplace"))
+                put_table(table, of["csv"], index=False)
                 of["report"].write_bytes(drawn)
                 record.signed(of).write(of["record"])  # the last to get its name: it says that the others are there
         return table

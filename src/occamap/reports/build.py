@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from occamap._files import check_target, replacing
-from occamap.errors import RunFileError
+from occamap.errors import InputError, RunFileError
 from occamap.reports import html
 from occamap.reports.again import command
 from occamap.reports.choice import Choice, choice
@@ -17,9 +18,11 @@ from occamap.reports.scores import evaluation_page
 from occamap.reports.trust import in_short, trust
 from occamap.reports.view import View, view
 from occamap.reports.words import headline, methods, parameters
+from occamap.run_record import RunRecord
 
-NAME = "report.html"
+NAME, DOCTYPE = "report.html", b"<!doctype html>"
 RULES = {
+    "best": "the most faithful map",
     "one_se": "the sparsest map within one standard error of the most faithful",
     "density": "the most faithful map at or below the density that was allowed",
 }
@@ -49,19 +52,27 @@ def report(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = Non
     """
     html.check_packages()
     saved, directory = read(run)
-    kept = [directory / name for part, name in saved.record.files.items() if part != "report"]
-    target = check_target(directory / NAME if out is None else out, *kept)
+    target = check_target(directory / NAME if out is None else out)
+    _check_page(target)
     content = page(saved)
     with replacing(target) as stream:
         stream.write(content)
     return target
 
 
+def _check_page(target: Path) -> None:
+    """Raise where a file would be replaced that is no page: cells, a map, a record."""
+    if target.exists():
+        with target.open("rb") as stream:
+            if not stream.read(len(DOCTYPE)).lower().startswith(DOCTYPE):
+                raise InputError(f"out must be a new file, or a page to replace; {str(target)!r} is something else")
+
+
 def page(run: Run) -> bytes:
     """The page of a run, whether it was read or is about to be written."""
     try:
         return evaluation_page(run) if run.record.command == "evaluate" else _map_page(run)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         what = f"{type(error).__name__}: {error}"
         raise RunFileError(f"the record and the files of the run do not fit together ({what}): run it again") from error
 
@@ -99,11 +110,18 @@ def _map_page(run: Run) -> bytes:
         top=asked.get("top") or 50,
         choice=made,
         why=_why(run, made),
-        path_command=command(record, "path", "path"),
+        path_command=command(_sparse(record), "path", "path"),
         methods=methods(record, seen),
         command=command(record),
         parameters=parameters(record),
     )
+
+
+def _sparse(record: RunRecord) -> RunRecord:
+    """The record of a run with the default penalty, where it had none."""
+    if record.parameters["cost"] != "sql2":
+        return record
+    return replace(record, parameters={**record.parameters, "cost": "l1"})
 
 
 def _choice(run: Run) -> Choice | None:
@@ -114,17 +132,32 @@ def _choice(run: Run) -> Choice | None:
 
 def _why(run: Run, made: Choice | None) -> str:
     asked, result = run.record.parameters, run.record.result
-    gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g} and "
-    chosen = f"{gamma}ε = {result['epsilon']:.4g} (by the rule: {result['epsilon_rule']})"
+    epsilon = f"ε = {result['epsilon']:.4g} (by the rule: {result['epsilon_rule']})"
+    if asked["cost"] == "sql2" or result["gamma"] is None:
+        values = {"epsilon": epsilon}
+    else:
+        values = {"gamma": f"γ = {result['gamma']:.4g}", "epsilon": epsilon}
+    searched = {name for name in values if asked.get(name) == "auto"} | ({"gamma"} if "gammas" in asked else set())
+    picked = [text for name, text in values.items() if name in searched]
+    given = [text for text in values.values() if text not in picked]
     if made is None:
+        sparse = "" if asked["cost"] != "sql2" else " The usual squared distance has no γ: all that differs moves."
         return (
-            f"{chosen} were asked for, or are the defaults: held-out cells did not choose them. What a sparser or a "
-            "denser map would give, and how close each comes to cells it has not seen, this command shows:"
+            f"{' and '.join(given)} {_was(given)} asked for, or the default: no held-out cells chose.{sparse} What "
+            "sparser or denser maps would give, and how close each comes to cells it has not seen, this command shows:"
         )
     rule = RULES.get(str(result["choice"]["rule"]), str(result["choice"]["rule"]))
     most = asked.get("max_density")
     limit = f" ({100 * most:g} %)" if isinstance(most, float) else ""
-    return f"{chosen} were chosen on held-out cells: {rule}{limit}. Of {len(made.points)} candidates that were scored:"
+    rest = f" {' and '.join(given)} {_was(given)} given." if given else ""
+    return (
+        f"{' and '.join(picked)} {_was(picked)} chosen on held-out cells: {rule}{limit}.{rest} Of {len(made.points)} "
+        "candidates that were scored:"
+    )
+
+
+def _was(names: list[str]) -> str:
+    return "was" if len(names) == 1 else "were"
 
 
 def _shown(result: dict[str, Any], seen: View) -> str:

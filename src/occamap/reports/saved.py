@@ -75,11 +75,14 @@ def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
         if len(stream.readline(HEAD + 1)) > HEAD:
             raise RunFileError(f"{str(path)!r} is not a table of a run: its head has more than {HEAD:,} bytes")
     try:
-        names = pd.read_csv(path, nrows=0).columns
+        names = pd.read_csv(path, nrows=0, compression=None).columns
         table = pd.read_csv(
             path,
             dtype={name: str for name in names if name in TEXTS},
             keep_default_na=False,
+            compression=None,
+            index_col=False,
+            skip_blank_lines=False,
             na_values={name: [""] for name in names if name not in TEXTS},
             float_precision="round_trip",
         )

@@ -49,12 +49,13 @@ def evaluation_page(run: Run) -> bytes:
         raise RunFileError(f"the table does not belong to the record, which speaks of {record.result['rows']} rows")
     metrics = [name for name in METRICS if name in table.columns]
     numbers = table.assign(**{name: pd.to_numeric(table[name]) for name in [*metrics, "gamma", "epsilon"]})
-    numbers["condition"] = _conditions(numbers)
+    labels = _conditions(numbers)
+    numbers["condition"] = numbers.groupby(["within", "target"], dropna=False, sort=False).ngroup()
     rows = numbers[KEYS].drop_duplicates().to_dict("records")
-    conditions = list(dict.fromkeys(numbers["condition"]))
+    conditions = list(dict(zip(numbers["condition"], labels, strict=True)).values())
     several = len(conditions) > 1
     scores = [_means(numbers, rows, metrics)] if several else []
-    scores += [_means(numbers[numbers["condition"] == name], rows, metrics) for name in conditions]
+    scores += [_means(numbers[numbers["condition"] == code], rows, metrics) for code in range(len(conditions))]
     methods = [
         {
             "label": BASELINES.get(str(row["method"]), LABELS.get(str(row["method"]), str(row["method"]))),
@@ -134,7 +135,7 @@ def _sparser(table: pd.DataFrame, best: Any) -> Any:
 
 
 def _named(row: Any) -> str:
-    return f"{LABELS.get(row['method'], row['method'])} with γ = {row['gamma']:.3g}"
+    return f"{LABELS.get(row['method'], row['method'])} with γ = {row['gamma']:.3g} (ε = {row['epsilon']:.3g})"
 
 
 def _headline(record: RunRecord, table: pd.DataFrame, count: int) -> str:

@@ -26,6 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 CELLS, TARGETS = 5_000, 2_500  # that a page shows at most
 ENTRIES = 1_800_000  # displacements that a page holds at most
 AXES = 4
+FEW = 50  # cells or genes of which all components are cheap
 LEAST = 1e-9  # of the largest variance: what is below is rounding
 MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
@@ -55,6 +56,9 @@ def view(run: Run) -> View:
         raise RunFileError("the run has no map, which a page of cells is made from")
     rng = np.random.default_rng(run.record.seed)
     control, target = model._source, model._target
+    told = tuple(run.record.result[name] for name in ("n_cells", "n_targets", "n_genes"))
+    if told != (*control.shape[:1], *target.shape):
+        raise RunFileError("the map does not belong to the record, which speaks of other numbers of cells and genes")
     mine, theirs = _drawn(control.shape[0], CELLS, rng), _drawn(target.shape[0], TARGETS, rng)
     X, Y = _rows(control, mine), _rows(target, theirs)
     moves = model.displacement(_like(control, mine)) if run.moves is None else sp.csr_array(run.moves)[mine]
@@ -72,8 +76,8 @@ def view(run: Run) -> View:
     header: dict[str, Any] = {
         "genes": names,
         "columns": [name for name in NUMBERS if name in genes],
-        "cells": _names(run.tables.get("cells"), "control cell", mine),
-        "targets": _names(run.tables.get("targets"), "target cell", theirs),
+        "cells": _names(run.tables.get("cells"), "control cell", mine, control.shape[0]),
+        "targets": _names(run.tables.get("targets"), "target cell", theirs, target.shape[0]),
         "explained": explained,
         "held": float(squares[places[held["kept"]]].sum() / whole) if whole else 1.0,
     }
@@ -134,27 +138,28 @@ def _plane(X: sp.csr_array, Y: sp.csr_array, moves: sp.csr_array) -> tuple[Array
 def _axes(cells: Any) -> tuple[NDArray[Any], list[float]]:
     """Genes × components, and the share of the variance of each; zeros where there is nothing but rounding."""
     none: tuple[NDArray[Any], list[float]] = np.zeros((cells.shape[1], 2)), []
-    count = min(AXES, min(cells.shape) - 1)
-    if count < 2:
-        return none
+    count, few = min(AXES, min(cells.shape)), min(cells.shape) <= FEW
     try:
-        fitted = PCA(count, svd_solver="arpack", random_state=0).fit(cells.astype(np.float64))
+        values = cells.toarray() if few else cells
+        with np.errstate(invalid="ignore"):  # no variance at all
+            fitted = PCA(count, svd_solver="full" if few else "arpack", random_state=0).fit(values.astype(np.float64))
     except ArpackError:  # no two cells differ
         return none
     variance = fitted.explained_variance_
     if not variance[0] > 0:
         return none
     real = variance > LEAST * variance[0]
-    share = np.where(real, fitted.explained_variance_ratio_, 0)
-    return np.where(real, fitted.components_.T, 0), share.round(4).tolist()
+    share, axes = np.where(real, fitted.explained_variance_ratio_, 0).round(4), np.where(real, fitted.components_.T, 0)
+    missing = max(0, 2 - count)  # a plane has two
+    return np.pad(axes, ((0, 0), (0, missing))), np.pad(share, (0, missing)).tolist()
 
 
-def _names(table: pd.DataFrame | None, kind: str, rows: Rows) -> list[str]:
+def _names(table: pd.DataFrame | None, kind: str, rows: Rows, count: int) -> list[str]:
     """What the cells are called; by their number where the run does not say."""
     if table is None:
         return [f"{kind} {row + 1}" for row in rows]
-    if "cell" not in table or len(table) <= int(rows.max(initial=0)):
-        raise RunFileError(f"the table of cells does not belong to the map: it has no {kind} {int(rows.max()) + 1}")
+    if "cell" not in table or len(table) != count:
+        raise RunFileError(f"the table of cells does not belong to the map, which has {count:,} of each {kind}")
     return [str(name) for name in table["cell"].to_numpy()[rows]]
 
 
@@ -168,7 +173,8 @@ def _groups(
     of = [_labels(cells), [] if targets is None or "group" not in targets else _labels(targets)]
     names = sorted({*of[0], *of[1]} - {NOBODY}) + ([NOBODY] if NOBODY in {*of[0], *of[1]} else [])
     code = {name: k for k, name in enumerate(names)}
-    codes = [np.array([code[name] for name in labels], dtype=np.uint16) for labels in of]
+    kind = np.uint16 if len(names) < 2**16 else np.uint32
+    codes = [np.array([code[name] for name in labels], dtype=kind) for labels in of]
     header["groups"], header["by"] = names, run.record.parameters.get("by")
     arrays["group"] = codes[0][mine]
     if codes[1].size:

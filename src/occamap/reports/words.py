@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from occamap.reports.view import View
+from occamap.reports.view import NOBODY, View
 from occamap.run_record import RunRecord
 
 HALF = 0.5
@@ -28,7 +28,7 @@ PAPER = (
 def headline(record: RunRecord, view: View) -> str:
     """Which genes move, in which cells, and how far, in plain sentences."""
     genes, asked, result = view.genes, record.parameters, record.result
-    first = [f"{name} ({mean:+.2f})" for name, mean in genes["mean"].head(3).items() if mean]
+    first = [f"{name} ({_signed(mean)})" for name, mean in genes["mean"].head(3).items() if mean]
     over = f"From {asked['control']} to {asked['target']}"
     if not first:
         return f"{over}, no gene moves."
@@ -60,6 +60,7 @@ def _by_group(record: RunRecord, view: View) -> tuple[list[str], list[str]]:
     names, by = view.groups[0], record.parameters.get("by")
     share = group_shares(view)[:, : min(FOREMOST, record.result.get("n_genes_beyond_null", FOREMOST))]
     large = np.flatnonzero(np.bincount(view.arrays["group"], minlength=len(names)) >= FEWEST)
+    large = large[[names[k] != NOBODY for k in large]]
     if large.size < 2:
         return [], []
     moving, genes = share[large] >= HALF, list(view.genes.index)
@@ -69,6 +70,10 @@ def _by_group(record: RunRecord, view: View) -> tuple[list[str], list[str]]:
         return common, []
     inside = listed([names[k] for k in large[moving[:, few[0]]]])
     return common, [f"{genes[few[0]]} moves in {inside}, but in less than half of the cells of any other {by}."]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}" if abs(value) >= 0.1 else f"{value:+.2g}"
 
 
 def _move(names: list[str]) -> str:
@@ -107,7 +112,8 @@ def methods(record: RunRecord, view: View) -> str:
     sparse = asked["cost"] != "sql2"
     relax = " Shrinkage was undone on the genes that move" if sparse and asked.get("relax") else ""
     relax += f" (relax = {asked['relax']:g})." if relax else ""
-    prox = " Displacements are exactly zero in most genes of a cell." if sparse else ""
+    zero = sparse and result["density"] < HALF
+    prox = " Displacements are exactly zero in most genes of a cell." if zero else ""
     cost = COSTS.get(str(asked["cost"]), asked["cost"])
     return (
         f"The optimal transport map from {result['n_cells']:,} cells ({asked['groupby']}: {asked['control']}) to "

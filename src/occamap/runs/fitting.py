@@ -14,6 +14,7 @@ import numpy as np
 
 from occamap import _h5ad as cells
 from occamap import tl
+from occamap._files import put_table
 from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning
@@ -108,12 +109,12 @@ def fit(
             with stage("writing"), writing(directory, files.values()) as parts:
                 of = {part: parts[name] for part, name in files.items()}
                 model.save(of["map"])
-                table.to_csv(of["genes"])
+                put_table(table, of["genes"], index=True)
                 if groups is not None:
-                    groups.to_csv(of["genes_by"])
+                    put_table(groups, of["genes_by"], index=True)
                 for part in ("cells", "targets", "choice"):
                     if part in tables:
-                        tables[part].to_csv(of[part], index=False)
+                        put_table(tables[part], of[part], index=False)
                 if write_adata:
                     cells.put(adata, of["adata"])
                 of["report"].write_bytes(drawn)

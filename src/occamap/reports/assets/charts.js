@@ -2,6 +2,7 @@
 
 const specs = JSON.parse(document.getElementById("charts").textContent);
 const drawn = new Map(); // by the element: what draws it again in other colours
+const waiting = new Map(); // by the element: one drawing after the other
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -28,7 +29,8 @@ function look() {
 
 // A chart in the element: `change` may alter a copy of its specification, `data` fills its data sets by name.
 async function draw(element, name, data, change = () => {}, ready = () => {}) {
-  const paint = async () => {
+  const paint = () => (waiting.set(element, (waiting.get(element) ?? Promise.resolve()).then(once)), waiting.get(element));
+  const once = async () => {
     const spec = structuredClone(specs[name]);
     spec.datasets = data();
     change(spec);
@@ -45,6 +47,11 @@ async function draw(element, name, data, change = () => {}, ready = () => {}) {
     drawn.set(element, { paint, view, data });
   };
   await paint();
+}
+
+// A name as a chart can take it: Vega keeps names as keys of objects, which have some of their own.
+function harmless(name) {
+  return name in Object.prototype ? `${name}\u200b` : name;
 }
 
 // Lines across a chart, each with the place of its label: side by side, so that none covers another.

@@ -55,8 +55,8 @@ class Explorer {
     const help = `In the ${here.count.toLocaleString("en")} cells that are chosen`;
     const size = (row) => Math.abs(here.mean[row]);
     const added = [
-      { key: "chosen_share", label: "chosen: moves in", kind: "share", help, value: (row) => here.share[row] },
-      { key: "chosen_mean", label: "chosen: mean", kind: "move", help, value: (row) => here.mean[row], size },
+      { key: "chosen_share", label: "chosen: moves in", kind: "share", help, value: (row) => (arrays.share[row] ? here.share[row] : 0) },
+      { key: "chosen_mean", label: "chosen: mean", kind: "move", help, value: (row) => (arrays.share[row] ? here.mean[row] : 0), size },
     ];
     const all = plain.slice(1).filter(({ key }) => !["low", "high", "frequency"].includes(key));
     return [plain[0], ...added, ...all.map((column) => ({ ...column, label: `all: ${column.label}` }))];
@@ -88,7 +88,7 @@ class Explorer {
       spec.encoding.color = {
         role: { field: "role", type: "nominal", scale: { domain: this.roles }, legend: { title: null, orient: "top", columns: 3, labelLimit: 220 } },
         group: {
-          field: "group", type: "nominal", scale: { domain: groups ?? [] },
+          field: "group", type: "nominal", scale: { domain: (groups ?? []).map(harmless) },
           legend: groups?.length > LEGEND ? null : { title: by ?? null, orient: "bottom", columns: innerWidth < 700 ? 2 : 4, labelLimit: 150 },
         },
         gene: {
@@ -294,6 +294,7 @@ class Explorer {
 
   // A box in which to type a name: the first names that fit are offered, and one that is whole is taken.
   suggest(box, list, names, take) {
+    const exact = () => Math.max(names.indexOf(box.value), names.indexOf(box.value.trim()));
     box.addEventListener("input", () => {
       const wanted = box.value.trim().toLowerCase();
       const found = [];
@@ -301,12 +302,11 @@ class Explorer {
         if (names[k].toLowerCase().includes(wanted)) found.push(k);
       }
       list.replaceChildren(...found.map((k) => new Option("", names[k])));
-      const same = names.indexOf(box.value.trim());
-      if (same >= 0) take(same);
+      if (exact() >= 0) take(exact());
     });
     box.addEventListener("change", () => {
       const wanted = box.value.trim().toLowerCase();
-      const same = names.findIndex((name) => name.toLowerCase() === wanted);
+      const same = exact() >= 0 ? exact() : names.findIndex((name) => name.toLowerCase() === wanted);
       box.setCustomValidity(wanted && same < 0 ? "There is no such name." : "");
       box.reportValidity();
       if (same >= 0) take(same);

@@ -4,6 +4,7 @@ const TILES = { genes: 40, cells: 160 };
 const DOTS = 3000; // genes in the chart of means
 const LABELS = 10;
 const PALE = 0.08;
+const BANDS = 60; // groups that a heat map can name
 
 // Cells, as they are and as they are predicted: those that are chosen, and those in which the gene moves, on top.
 function cellRows(state) {
@@ -21,7 +22,7 @@ function cellRows(state) {
         y: coordinates[k * state.width + b],
         role: state.roles[role],
         name: names[k],
-        group: codes ? groups[codes[k]] : "",
+        group: codes ? harmless(groups[codes[k]]) : "",
         move: state.mode === "gene" && move === null ? 0 : move,
         tip: [names[k], state.roles[role], codes ? groups[codes[k]] : "", move === null ? "" : FORMATS.move(move)].filter(Boolean).join("\n"),
         opacity: on ? (role === 2 ? 0.45 : 0.8) : PALE,
@@ -73,9 +74,10 @@ function tileRows(state) {
     columns.forEach((gene, k) => {
       const move = values[k][cell];
       const tip = [`${genes[gene]} ${FORMATS.move(move)}`, cells[cell], group].filter(Boolean).join("\n");
-      tiles.push({ gene: genes[gene], row, end: row + 1, move, tip });
+      tiles.push({ gene: harmless(genes[gene]), row, end: row + 1, move, tip });
     });
   });
+  if (bands.length > BANDS) bands.length = 0; // nothing but lines
   for (const band of bands) {
     band.middle = (band.row + band.end) / 2;
     band.label = band.end - band.row >= 0.03 * rows.length ? band.group : ""; // where there is room for it
@@ -115,7 +117,7 @@ function apart({ rows, extents: { x, y } }) {
 function groupRows(state) {
   const { arrays, groups } = state.data;
   const moves = state.moves.ofGene(state.gene);
-  const rows = groups.map((group) => ({ group, mean: 0, share: 0, cells: 0 }));
+  const rows = groups.map((group) => ({ group: harmless(group), mean: 0, share: 0, cells: 0 }));
   moves.forEach((move, k) => {
     const row = rows[arrays.group[k]];
     row.cells++;

@@ -3,7 +3,11 @@
 const FORMATS = {
   name: (value) => value,
   share: (value) => `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`,
-  move: (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(Math.abs(value) < 0.0995 ? 3 : 2)}`,
+  move: (value) => {
+    const size = Math.abs(value);
+    const shown = size > 0 && size < 0.0005 ? size.toPrecision(2) : size.toFixed(size < 0.0995 ? 3 : 2);
+    return `${value < 0 ? "−" : "+"}${shown}`;
+  },
   small: (value) => (value >= 0.001 ? value.toPrecision(2) : value === 0 ? "0" : value.toExponential(0)),
   number: (value) => String(Number(value.toPrecision(4))),
 };
@@ -75,7 +79,7 @@ class Table {
         const here = this.sorted.key === column.key;
         cell.scope = "col";
         cell.className = column.kind === "name" ? "" : "number";
-        const way = this.sorted.down ? "descending" : "ascending";
+        const way = this.sorted.down === (column.kind !== "name") ? "descending" : "ascending"; // names begin with A
         cell.setAttribute("aria-sort", !here ? "none" : this.sorted.size ? "other" : way);
         button.type = "button";
         button.textContent = column.label;
