@@ -26,8 +26,10 @@ test: lint types contract ## everything a change must pass: lint, types, contrac
 	@$(BIN)/python -m pytest -q
 
 browser: ## install Debian's chromium, in which reports are tested, unless a browser is there
-	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || \
-	  { echo "apt: chromium"; apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  if command -v $$name >/dev/null; then exit 0; fi; \
+	done; \
+	echo "apt: chromium"; apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null
 
 lint: $(TEST_OK) ## ruff over the whole tree
 	@echo "ruff: style and likely mistakes"

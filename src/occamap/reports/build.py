@@ -9,9 +9,9 @@ from typing import Any
 
 from occamap._files import check_target, replacing
 from occamap.errors import InputError, RunFileError
-from occamap.reports import html
 from occamap.reports.again import command
 from occamap.reports.choice import Choice, choice
+from occamap.reports.html import check_packages, fill
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run, read
 from occamap.reports.scores import evaluation_page
@@ -50,7 +50,7 @@ def report(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = Non
     >>> oc.report("run")  # doctest: +SKIP
     PosixPath('run/report.html')
     """
-    html.check_packages()
+    check_packages()
     saved, directory = read(run)
     target = check_target(directory / NAME if out is None else out)
     _check_page(target)
@@ -82,7 +82,7 @@ def _map_page(run: Run) -> bytes:
     seen = view(run)
     made = _choice(run)
     asked = record.parameters
-    items = trust(record, seen, None if made is None else made.notes)
+    items = trust(record, seen, made)
     data = {
         **seen.header,
         "kind": "map",
@@ -90,7 +90,7 @@ def _map_page(run: Run) -> bytes:
         "target": str(asked["target"]),
         "choice": None if made is None else {"points": made.points, "lines": made.lines},
     }
-    return html.fill(
+    return fill(
         "map.html",
         record,
         pack(data, seen.arrays),

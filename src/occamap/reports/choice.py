@@ -22,6 +22,7 @@ class Choice:
     lines: list[Row]
     sentences: list[str]
     notes: list[str]
+    poor: bool
 
 
 def choice(table: pd.DataFrame, told: dict[str, Any]) -> Choice:
@@ -58,7 +59,7 @@ def choice(table: pd.DataFrame, told: dict[str, Any]) -> Choice:
     sentences = _others(rows, chosen)
     if beside:
         sentences.append(f"For comparison, the divergence of: {'; '.join(beside)}.")
-    return Choice(points, lines, sentences, [str(note) for note in told["notes"]])
+    return Choice(points, lines, sentences, [str(note) for note in told["notes"]], bool(told["poor"]))
 
 
 def _others(rows: list[Row], chosen: int) -> list[str]:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from occamap.errors import RunFileError
-from occamap.reports import html
 from occamap.reports.again import command
+from occamap.reports.html import fill
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run
 from occamap.reports.trust import CARE, FINE, Item, in_short
@@ -80,7 +80,7 @@ def evaluation_page(run: Run) -> bytes:
     whole = pd.DataFrame(rows).assign(**dict(zip(metrics, scores[0], strict=True)))
     asked = record.parameters
     items = _trust(record, whole, numbers)
-    return html.fill(
+    return fill(
         "evaluation.html",
         record,
         pack(data, {"scores": np.asarray(scores, dtype=np.float32).ravel()}),

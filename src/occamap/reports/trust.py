@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from occamap.metrics import pearson_r2
+from occamap.reports.choice import Choice
 from occamap.reports.view import View
 from occamap.reports.words import HALF, listed
 from occamap.run_record import RunRecord
@@ -27,14 +28,14 @@ class Item:
     told: str
 
 
-def trust(record: RunRecord, view: View, notes: list[str] | None) -> list[Item]:
+def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
     """How the solver ended, what a cell is matched with, what held-out cells and subsamples say, and all warnings."""
     result = record.result
     items = [
         Item(FINE if result["status"] == "converged" else CARE, "Solver", str(result["message"])),
         _targets(float(result["effective_targets"]), int(result["n_targets"])),
     ]
-    if notes is None:
+    if made is None:
         items.append(
             Item(
                 CARE,
@@ -44,8 +45,7 @@ def trust(record: RunRecord, view: View, notes: list[str] | None) -> list[Item]:
             )
         )
     else:
-        poor = any("do not rely" in note or "nothing to learn" in note or "less faithful" in note for note in notes)
-        items.append(Item(CARE if poor else FINE, "Held-out cells", " ".join(notes)))
+        items.append(Item(CARE if made.poor else FINE, "Held-out cells", " ".join(made.notes)))
     items += _noise(record)
     items += _stability(record, view)
     items += _matching(view)

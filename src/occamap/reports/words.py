@@ -106,7 +106,8 @@ def methods(record: RunRecord, view: View) -> str:
     if record.command == "path":
         how = f" γ was chosen among {len(result['gammas'])} values, on {asked['splits']} splits of the cells."
     elif "choice" in result:
-        how = " It was chosen on held-out cells."
+        chosen = [name for name, key in (("γ", "gamma"), ("ε", "epsilon")) if asked.get(key) == "auto"]
+        how = f" {' and '.join(chosen)} {'was' if len(chosen) == 1 else 'were'} chosen on held-out cells."
     sub = asked.get("subsamples")
     halves = f" Intervals are mean ± 1.96 standard errors over {sub} fits to random halves of the cells." if sub else ""
     sparse = asked["cost"] != "sql2"

@@ -226,6 +226,7 @@ def chosen_by(search: MongeMapCV) -> dict[str, Any]:
         "frontier": [int(row) for row in search.frontier_],
         "comparison": [vars(line) for line in told.lines],
         "notes": told.notes(),
+        "poor": told.poor,
     }
 
 

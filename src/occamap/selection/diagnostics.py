@@ -63,6 +63,11 @@ class Diagnostics:
         """Whether the chosen map is little better than not moving, or worse."""
         return self.differs and self.explained < LEAST
 
+    @property
+    def poor(self) -> bool:
+        """Whether held-out targets give no reason to rely on the chosen map."""
+        return not self.differs or self.weak or self.chosen.divergence > self.mean_shift.divergence
+
     def notes(self) -> list[str]:
         """What to make of it, in sentences."""
         chosen, floor, margin = self.chosen.divergence, self.floor.divergence, self.chosen.error

@@ -19,7 +19,6 @@ class Explorer {
     this.data = data;
     this.count = data.cells.length;
     this.moves = new Moves(data.arrays, this.count, data.genes.length);
-    this.place = new Map(data.genes.map((name, gene) => [name, gene]));
     this.axes = [0, 1];
     this.width = data.arrays.before.length / Math.max(this.count, 1);
     const named = (role, name) => (name === role ? role : `${role}: ${name}`);
@@ -103,12 +102,9 @@ class Explorer {
         clearTimeout(timer);
         timer = setTimeout(() => this.brushed(area), 120);
       });
-      view.addEventListener("click", (_, item) => {
-        if (item?.datum && item.datum.cell >= 0) this.pickCell(item.datum.cell);
-      });
-      view.addEventListener("touchend", (_, item) => {
-        if (item?.datum && item.datum.cell >= 0) this.pickCell(item.datum.cell);
-      });
+      for (const event of ["click", "touchend"]) {
+        view.addEventListener(event, (_, item) => item?.datum?.cell >= 0 && this.pickCell(item.datum.cell));
+      }
     };
     await draw(element, "cells", () => ({ cells: cellRows(this) }), change, ready);
   }
