@@ -268,7 +268,7 @@ def test_a_sweep_does_not_depend_on_the_potential_that_it_starts_from(damping: f
     exact = -epsilon * damping * logsumexp((g - C) / epsilon, axis=1, b=b)
     for start in (exact, exact + 0.1 * epsilon, np.zeros(40), np.full(40, 1e6), np.full(40, -1e6)):
         f, column = start.copy(), np.zeros(50)
-        softmin.sweep(C, g, log_b, a, epsilon, damping, 0.0, f, column, np.empty(50))
+        softmin.sweep(C, np.zeros(40), g, log_b, a, epsilon, damping, 0.0, f, column, np.empty(50))
         np.testing.assert_allclose(f, exact, rtol=1e-11)
         plan = a[:, None] * b * np.exp((exact[:, None] + g - C) / epsilon)
         np.testing.assert_allclose(column, plan.sum(axis=0), rtol=1e-9, atol=1e-300)

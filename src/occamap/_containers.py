@@ -1,4 +1,8 @@
-"""What numbers come in and go back in: arrays, SciPy matrices, data frames and AnnData, none of these imported."""
+"""What numbers come in and go back in: arrays, SciPy matrices, data frames and AnnData, none of these imported.
+
+Matrices in files (datasets of h5py, arrays of Zarr, sparse ones of anndata) are read when they come in, and what is
+computed goes back in memory.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap import _backed
 from occamap.errors import InputError
 
 Names = NDArray[Any]
@@ -21,7 +26,7 @@ def unwrap(raw: Any, name: str) -> tuple[Any, Names | None]:
         return in_memory(raw.X, name), names
     if is_frame(raw):
         return _frame_values(raw, name), np.asarray(raw.columns, dtype=object)
-    return raw, None
+    return (in_memory(raw, name) if _backed.is_backed(raw) else raw), None
 
 
 def rewrap(values: NDArray[Any] | sp.csr_array, raw: Any, dtype: Any, sparse: bool) -> Any:
@@ -30,6 +35,8 @@ def rewrap(values: NDArray[Any] | sp.csr_array, raw: Any, dtype: Any, sparse: bo
         backed = not isinstance(raw.X, np.ndarray) and not sp.issparse(raw.X)
         like = (sp.csr_matrix((1, 1)) if sparse else np.empty(0)) if backed else raw.X
         return type(raw)(rewrap(values, like, dtype, sparse), obs=raw.obs.copy(), var=raw.var.copy())
+    if _backed.is_backed(raw):
+        return rewrap(values, sp.csr_matrix((1, 1)) if sparse else np.empty(0), dtype, sparse)
     if is_frame(raw) and sparse:
         return type(raw).sparse.from_spmatrix(sp.csr_array(values), index=raw.index, columns=raw.columns)
     if is_frame(raw):
@@ -50,17 +57,24 @@ def is_anndata(raw: Any) -> bool:
     return all(hasattr(raw, part) for part in ("obs", "var_names", "X"))
 
 
+def is_dask(raw: Any) -> bool:
+    """Whether raw is a Dask collection, or an AnnData of one."""
+    return hasattr(raw.X if is_anndata(raw) else raw, "__dask_graph__")
+
+
 def is_frame(raw: Any) -> bool:
     """Whether raw is a pandas data frame, or close enough to one."""
     return all(hasattr(raw, part) for part in ("columns", "index", "to_numpy"))
 
 
 def in_memory(matrix: Any, name: str) -> Any:
-    """A matrix as an array or a SciPy matrix, read from the file where it is backed by one."""
+    """A matrix as an array or a SciPy matrix, read from the file where it is backed by one, without a second copy."""
     if matrix is None:
         raise InputError(f"{name} must hold numbers; its X is None: name a layer")
     if isinstance(matrix, np.ndarray) or sp.issparse(matrix):
         return matrix
+    if _backed.is_backed(matrix):
+        return _backed.read(matrix, name)
     return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sys
+from pathlib import Path
 
 from occamap.errors import InputError, MemoryBudgetError
 
@@ -45,6 +46,38 @@ def resident() -> int:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
         return peak()
+
+
+def available() -> float:
+    """Bytes of memory that this process could still get without swapping; infinite where the system does not say."""
+    found = float("inf")
+    try:
+        with open("/proc/meminfo") as info:
+            found = next(int(line.split()[1]) * 1024.0 for line in info if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        pass
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            found = min(found, float(Path(limit).read_text()) - float(Path(used).read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    try:
+        import resource
+
+        space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if space != resource.RLIM_INFINITY:
+            found = min(found, space - _address_space())
+    except (ImportError, OSError, ValueError):
+        pass
+    return max(0.0, found)
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak() -> int:

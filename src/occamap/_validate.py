@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._backed import is_backed
 from occamap._containers import is_anndata, is_frame, rewrap, unwrap
 from occamap.errors import FeatureMismatchError, InputError
 
@@ -96,9 +97,16 @@ class Samples:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("columns", "_reduced")}
 
+    def __sizeof__(self) -> int:
+        """Bytes of the arrays, so that a cluster knows what it would cost to move them."""
+        arrays = (self.data, self.indices, self.indptr)
+        return sum(int(array.nbytes) for array in arrays if array is not None)
+
     def borrowed(self) -> dict[str, NDArray[Any]]:
         """The arrays, by attribute, that the caller of the gate could still write to."""
         raw = self.template.X if is_anndata(self.template) else self.template
+        if is_backed(raw):  # what was read from a file is nobody else's
+            return {}
         mine = {"data": self.data, "indices": self.indices, "indptr": self.indptr}
         theirs = [raw] if is_frame(raw) else [raw, *(getattr(raw, name, None) for name in mine)]
         held = {name: array for name, array in mine.items() if array is not None and _is_writable(array)}

@@ -41,18 +41,18 @@ def exp(x):
 
 
 @reduction
-def sweep(C, g, log_b, a, epsilon, damping, shift, f, column, scratch):
+def sweep(C, offset, g, log_b, a, epsilon, damping, shift, f, column, scratch):
     """One Sinkhorn iteration over a block of rows, in one pass and with one exponential an entry.
 
-    Writes f = −damping·ε log Σ_j exp((g_j − C_ij)/ε + log b_j) and adds to column[j] the mass that the plan
-    of (f, g) puts there, times e^−shift. Returns max (f − f/damping)/ε, the next shift. The exponentials are taken
-    relative to the f that comes in, which is near in all iterations but the first: only where they leave the
-    middle of float64's range is the largest of the row looked for.
+    The costs are C_ij + offset_i. Writes f = −damping·ε log Σ_j exp((g_j − cost_ij)/ε + log b_j) and adds to column[j]
+    the mass that the plan of (f, g) puts there, times e^−shift. Returns max (f − f/damping)/ε, the next shift. The
+    exponentials are taken relative to the f that comes in, which is near in all iterations but the first: only where
+    they leave the middle of float64's range is the largest of the row looked for.
     """
     inverse = 1.0 / epsilon
     next_shift = -math.inf
     for i in range(C.shape[0]):
-        near = f[i] / damping
+        near = f[i] / damping - offset[i]
         total = 0.0
         for j in range(C.shape[1]):
             s = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
@@ -61,7 +61,7 @@ def sweep(C, g, log_b, a, epsilon, damping, shift, f, column, scratch):
         if not 1e-150 < total < 1e150:
             near = -epsilon * _largest(C, i, g, log_b, inverse)
             total = _exponentials(C, i, g, log_b, inverse, near, scratch)
-        plain = near - epsilon * math.log(total)
+        plain = near + offset[i] - epsilon * math.log(total)
         f[i] = damping * plain
         excess = (f[i] - plain) * inverse
         next_shift = max(next_shift, excess)
@@ -102,6 +102,29 @@ def column_softmin(C, f, log_a, epsilon, columns, top, total):
                 top[c] = s
             else:
                 total[c] += math.exp(s - top[c])
+
+
+@reduction
+def means(C, offset, a, b, rows, column):
+    """rows[i] = Σ_j b_j cost_ij, column[j] += Σ_i a_i cost_ij, costs being C_ij + offset_i; returns the largest cost.
+
+    The largest is that between samples with mass.
+    """
+    largest = 0.0
+    mass = 0.0
+    for j in range(C.shape[1]):
+        mass += b[j]
+    for i in range(C.shape[0]):
+        total = 0.0
+        for j in range(C.shape[1]):
+            total += b[j] * C[i, j]
+            column[j] += a[i] * (C[i, j] + offset[i])
+        rows[i] = total + mass * offset[i]
+        if a[i] > 0:
+            for j in range(C.shape[1]):
+                if b[j] > 0:
+                    largest = max(largest, C[i, j] + offset[i])
+    return largest
 
 
 @reduction

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from occamap import model_file
+from occamap._containers import is_dask
 from occamap._memory import Budget, peak
 from occamap._validate import (
     Samples,
@@ -29,10 +30,11 @@ from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
 from occamap.maps import saved
+from occamap.maps.on_cluster import RemoteSamples, gathered, solve_on_cluster
 from occamap.maps.problem import Problem, check_problem
-from occamap.maps.progress import Progress
+from occamap.maps.progress import Progress, Told
 from occamap.maps.side import Side, move_bytes
-from occamap.sinkhorn import EpsilonRule, Report, Solution, Solver, Status, cost_blocks, solve
+from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Solver, Status, cost_blocks, solve
 from occamap.sinkhorn.solution import describe
 
 Floats = NDArray[np.float64]
@@ -65,7 +67,9 @@ class MongeMap(BaseEstimator):
     tol, max_iter
         Stop at this marginal error (Σ_j |mass at y_j − b_j|), or after so many iterations.
     max_memory
-        Bytes, or a size such as "2GB", that the process is to stay within; batches are found from it.
+        Bytes, or a size such as "2GB", that the process is to stay within. Where the costs of all pairs do not fit,
+        they are kept in float32 (if the tolerance allows that), on disk, or computed again in each pass, whichever is
+        faster; `report_` says which. None: the costs may take most of the memory that the machine has left.
     n_jobs
         Threads; all cores if None or -1. The result does not depend on it.
     verbose
@@ -121,33 +125,63 @@ class MongeMap(BaseEstimator):
 
     # -- learning ----------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, Y: Any, a: ArrayLike | None = None, b: ArrayLike | None = None) -> MongeMap:
+    def fit(
+        self, X: Any, Y: Any, a: ArrayLike | None = None, b: ArrayLike | None = None, client: Any = None
+    ) -> MongeMap:
         """Learn the map from samples X (source) to Y (target), with sample weights a and b (uniform if None).
 
         X and Y may have different numbers of rows. The map keeps copies of both, unless they are read-only.
+
+        If X is a Dask array (dense, or of SciPy matrices) or `client`, a `dask.distributed.Client`, is given, the
+        workers of that cluster hold X and the costs, in blocks of rows, and all of them Y; the result is the same. A
+        Dask array stays where it is: what needs X itself later (`inverse_transform`, `plan`, `save`) computes it here.
         """
         begun = time.perf_counter()
         cost, solver = self._check_parameters()
-        problem = check_problem(X, Y, a, b, [cost], self.max_memory)
-        source, target = problem.source, problem.target
-        budget = Budget(self.max_memory)
-        with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
-            if budget.limit is not None:
-                self._rehearse(cost, source, target)
-                budget.require(move_bytes(target, workers.count), "fitting, and moving samples later,")
-            frozen = cost._frozen(source.shape[1])
-            costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers, progress.costs)
-            near = None
-            if self.warm_start and hasattr(self, "g_") and self.g_.size == problem.b.size:
-                near = self.epsilon_, self.g_
-            solution = solver(costs, problem.a, problem.b, workers, near, progress.iteration)
-        self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, type(costs).__name__)
+        with Progress(self.verbose) as progress:
+            if client is not None or is_dask(X):
+                given = cost, solver, X, Y, a, b, client, self.max_memory
+                problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
+            else:
+                problem = check_problem(X, gathered(Y), a, b, [cost], self.max_memory)
+                solution, place, why = self._solve(cost, solver, problem, progress)
+        self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why)
         if not self.converged_:
             warnings.warn(self.report_.message, NotConvergedWarning, stacklevel=2)
         return self
 
+    def _solve(self, cost: Cost, solver: Solver, problem: Problem, progress: Progress) -> tuple[Solution, str, str]:
+        """Potentials, where the costs were, and why."""
+        source, target, budget = problem.source, problem.target, Budget(self.max_memory)
+        with Workers(self.n_jobs) as workers:
+            if budget.limit is not None:
+                self._rehearse(cost, source, target)
+                budget.require(move_bytes(target, workers.count), "fitting, and moving samples later,")
+            frozen, told = cost._frozen(source.shape[1]), Told(progress.tell)
+            pair = source.without(frozen), target.without(frozen)
+
+            def costs(single: bool) -> CostBlocks:
+                return cost_blocks(cost, *pair, budget, workers, progress.costs, single=single, note=told)
+
+            given = costs, problem.a, problem.b, workers, self._near(problem), progress.iteration
+            solution, used = solver.within(*given)
+        return solution, used.place, str(told)
+
+    def _near(self, problem: Problem) -> tuple[float, Floats] | None:
+        """Where to start, if it is from the previous fit."""
+        if not self.warm_start or not hasattr(self, "g_") or self.g_.size != problem.b.size:
+            return None
+        return self.epsilon_, self.g_
+
     def _conclude(
-        self, cost: Cost, problem: Problem, solution: Solution, solver: Solver, seconds: float, operator: str
+        self,
+        cost: Cost,
+        problem: Problem,
+        solution: Solution,
+        solver: Solver,
+        seconds: float,
+        operator: str,
+        choice: str = "",
     ) -> None:
         """Become the map of this solution."""
         if not np.isfinite([solution.error, solution.epsilon, solution.effective_targets]).all():
@@ -171,6 +205,7 @@ class MongeMap(BaseEstimator):
             seconds=seconds,
             peak_memory=peak(),
             operator=operator,
+            choice=choice,
         )
         self._set_outcome()
 
@@ -191,9 +226,21 @@ class MongeMap(BaseEstimator):
             self.feature_names_in_ = problem.names
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self._source, self._target = problem.source, problem.target
+        self._given: Samples | RemoteSamples = problem.source
+        self._target, self._backward = problem.target, cast("Side | None", None)
         self._towards = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
-        self._back = Side(cost, self._source, self.a_, self.f_, self.epsilon_)
+
+    @property
+    def _source(self) -> Samples:
+        if isinstance(self._given, RemoteSamples):
+            self._given = self._given.gather(Budget(self.max_memory))
+        return self._given
+
+    @property
+    def _back(self) -> Side:
+        if self._backward is None:
+            self._backward = Side(self._towards.cost, self._source, self.a_, self.f_, self.epsilon_)
+        return self._backward
 
     def _row_masses(self) -> Floats:
         """What the plan takes from each source sample."""

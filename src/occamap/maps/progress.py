@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -56,6 +56,12 @@ class Progress:
         """What is done now."""
         self._write(text)
 
+    def tell(self, text: str) -> None:
+        """What was decided, on a line of its own."""
+        if self.show:
+            sys.stderr.write(f"{chr(13) if self._shown and _is_terminal() else ''}occamap: {text:<60}\n")
+            sys.stderr.flush()
+
     def bar(self, done: int, total: int, what: str, begun: float) -> None:
         """How many of the steps are done, as a bar, and about how long the others will take."""
         filled = WIDTH * done // total
@@ -78,6 +84,20 @@ class Progress:
         self._next, self._shown = now + (0.2 if live else 2.0), True
         sys.stderr.write(f"\roccamap: {text:<60}" if live else f"occamap: {text}\n")
         sys.stderr.flush()
+
+
+class Told:
+    """A listener that passes sentences on and remembers the last."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell, self.last = tell, ""
+
+    def __call__(self, text: str) -> None:
+        self.last = text
+        self.tell(text)
+
+    def __str__(self) -> str:
+        return self.last
 
 
 def _is_terminal() -> bool:

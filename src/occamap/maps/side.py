@@ -112,7 +112,7 @@ class Side:
         return rows.csr(X.shape[1])
 
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
-        weights, potential = np.empty_like(C), np.empty(C.shape[0])
+        weights, potential = np.empty(C.shape), np.empty(C.shape[0])
         softmin.gibbs(C, self.g, self.log_b, self.epsilon, weights, potential)
         return weights, potential
 

@@ -208,7 +208,7 @@ class MongeMapCV(BaseEstimator):
         costs = family.at(cell.gamma, workers)
         solution = cell.solver(costs, problem.a, problem.b, workers)
         seconds = time.perf_counter() - begun
-        fitted._conclude(cell.cost, problem, solution, cell.solver, seconds, type(costs).__name__)
+        fitted._conclude(cell.cost, problem, solution, cell.solver, seconds, costs.place)
         if not fitted.converged_:
             warnings.warn(fitted.report_.message, NotConvergedWarning, stacklevel=4)
         return fitted

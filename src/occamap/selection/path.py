@@ -165,7 +165,7 @@ def gamma_path(
             behind.add(gamma, solution)
             cost_there = template._with_gamma(gamma)
             fitted._conclude(
-                cost_there, problem, solution, solver, time.perf_counter() - begun, type(blocks).__name__
+                cost_there, problem, solution, solver, time.perf_counter() - begun, blocks.place
             )
             maps.append(fitted)
             densities.append(_density(fitted, problem, samples, blocks, workers))

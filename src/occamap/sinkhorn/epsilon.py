@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from occamap._validate import check_choice, check_number
 from occamap._workers import Workers
 from occamap.errors import InputError
-from occamap.sinkhorn.operator import CostBlocks
+from occamap.sinkhorn import passes
+from occamap.sinkhorn.operator import Costs
 
 if TYPE_CHECKING:
     from occamap.sinkhorn.solution import Solution
@@ -47,7 +48,7 @@ class EpsilonRule:
 
     def resolve(
         self,
-        costs: CostBlocks,
+        costs: Costs,
         a: Floats,
         b: Floats,
         workers: Workers,
@@ -58,10 +59,10 @@ class EpsilonRule:
 
         `near` are an ε and potentials of a similar problem, which a search begins with.
         """
-        mean, typical = _mean_and_typical(costs, a, b, workers)
+        mean, typical, top = _statistics(costs, a, b, workers)
         if self.scale == "perplexity":
             return _by_targets(self.value, typical, b, solve_at, near)
-        statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, costs, a, b, workers)
+        statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, top, costs, a, b, workers)
         if statistic == 0 or (self.scale == "std" and statistic <= 1e-12 * mean):
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
         epsilon = self.value * statistic
@@ -85,56 +86,38 @@ def schedule(epsilon: float, typical: float) -> list[float]:
     return steps
 
 
-def _mean_and_typical(costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> tuple[float, float]:
-    """The mean cost, and the smaller of the median row mean and column mean, which no outlying sample moves."""
-
-    def block(span: tuple[int, int]) -> tuple[Floats, Floats]:
-        C = costs.block(span)
-        return np.einsum("ij,j->i", C, b), np.einsum("i,ij->j", a[slice(*span)], C)
-
-    rows, columns = zip(*workers.map(block, costs.spans()), strict=True)
+def _statistics(costs: Costs, a: Floats, b: Floats, workers: Workers) -> tuple[float, float, float]:
+    """The mean cost; the smaller of the median row and column mean, which no outlying sample moves; the largest."""
+    rows, columns, largest = zip(*costs.over(passes.means, workers, (a,), b), strict=True)
     by_row, by_column = np.concatenate(rows), np.sum(columns, axis=0)
     mean = float(a @ by_row)
     typical = float(min(np.median(by_row[a > 0]), np.median(by_column[b > 0])))
-    return mean, typical or mean
+    return mean, typical or mean, max(largest)
 
 
-def _total(of: Callable[[Floats], Floats], costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
-    """Σ_ij a_i b_j of(C)_ij."""
-
-    def block(span: tuple[int, int]) -> float:
-        return float(np.einsum("i,ij,j->", a[slice(*span)], of(costs.block(span)), b))
-
-    return float(sum(workers.map(block, costs.spans())))
-
-
-def _statistic(scale: str, mean: float, costs: CostBlocks, a: Floats, b: Floats, workers: Workers) -> float:
-    def total(of: Callable[[Floats], Floats]) -> float:
-        return _total(of, costs, a, b, workers)
-
-    def largest(span: tuple[int, int]) -> float:
-        block = costs.block(span)[np.ix_(a[slice(*span)] > 0, b > 0)]
-        return float(block.max(initial=0.0))
+def _statistic(
+    scale: str, mean: float, top: float, costs: Costs, a: Floats, b: Floats, workers: Workers
+) -> float:
+    def below(cost: float) -> float:
+        return float(sum(costs.over(passes.mass_below, workers, (a,), b, cost)))
 
     if scale == "mean":
         return mean
-    if scale == "std":
-        return math.sqrt(total(lambda C: (C - mean) ** 2))
-    top = max(workers.map(largest, costs.spans()))
     if scale == "max":
         return top
+    if scale == "std":
+        return math.sqrt(sum(costs.over(passes.variance, workers, (a,), b, mean)))
 
     def smallest(mass: float) -> float:
         """The smallest cost at or below which there is this much of the mass of a ⊗ b."""
         low, high = 0.0, top
-        if total(lambda C: (C <= 0).astype(np.float64)) >= mass:
+        if below(0.0) >= mass:
             return 0.0
         while True:
             middle = 0.5 * (low + high)
             if not low < middle < high or high - low < 1e-12 * high:
                 return high
-            below = total(lambda C: (middle >= C).astype(np.float64))  # noqa: B023
-            low, high = (low, middle) if below >= mass else (middle, high)
+            low, high = (low, middle) if below(middle) >= mass else (middle, high)
 
     return 0.5 * (smallest(0.5 - 1e-9) + smallest(0.5 + 1e-9))
 

@@ -13,7 +13,8 @@ from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.costs.lanes import pairs_bytes
-from occamap.sinkhorn.operator import CostBlocks, StoredCost, check_finite, cost_blocks, working_bytes
+from occamap.sinkhorn.operator import CostBlocks, StoredCost, check_finite, working_bytes
+from occamap.sinkhorn.places import cost_blocks
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]

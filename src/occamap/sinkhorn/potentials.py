@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from occamap._workers import Workers
 from occamap.sinkhorn.epsilon import EpsilonRule
-from occamap.sinkhorn.operator import CostBlocks
+from occamap.sinkhorn.operator import Costs
 from occamap.sinkhorn.solution import Floats, Solution
 from occamap.sinkhorn.solve import solve
+
+C = TypeVar("C", bound=Costs)
+
+FINEST = 1e-6  # below this tolerance costs are float64
+SHOWS = 0.1  # of the tolerance: by so much rounding may change entries of the plan, relative to them
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Solver:
 
     def __call__(
         self,
-        costs: CostBlocks,
+        costs: Costs,
         a: Floats,
         b: Floats,
         workers: Workers,
@@ -54,3 +60,21 @@ class Solver:
         if start is None and near is not None and np.ptp(near[1]) <= 1e6 * epsilons[-1]:  # else of another scale
             epsilons, start = epsilons[-1:], near[1]
         return at(epsilons, self.tol, start)
+
+    def within(
+        self,
+        make: Callable[[bool], C],
+        a: Floats,
+        b: Floats,
+        workers: Workers,
+        near: tuple[float, Floats] | None = None,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> tuple[Solution, C]:
+        """Potentials of costs that make(True) may round to float32, or, where that shows, of make(False)."""
+        costs = make(self.tol >= FINEST)
+        solution = self(costs, a, b, workers, near, progress)
+        if costs.rounding <= SHOWS * self.tol * solution.epsilon:
+            return solution, costs
+        del costs  # else there are two of them
+        costs = make(False)
+        return self(costs, a, b, workers, (solution.epsilon, solution.g), progress), costs

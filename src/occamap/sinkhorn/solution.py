@@ -40,6 +40,9 @@ class Report:
     seconds: float
     peak_memory: int
     operator: str
+    """Where the costs were: "in memory, float64", "in memory, float32", "on disk, float32", …"""
+    choice: str = ""
+    """Why, where they were not simply kept."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, ready for JSON."""
@@ -58,6 +61,7 @@ class Report:
             f"ε = {self.epsilon:.6g} ({self.epsilon_rule}); a sample has {self.effective_targets:.1f} effective "
             f"targets of {self.n_targets}{mass}; {self.n_iter} iteration{'s' * (self.n_iter != 1)}, "
             f"{self.seconds:.2f} s, peak memory of the process {format_size(self.peak_memory)}"
+            f"{self.choice and chr(10) + self.choice[0].upper() + self.choice[1:]}"
         )
 
 

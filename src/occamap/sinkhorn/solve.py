@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from occamap._kernels import softmin
 from occamap._workers import Workers
+from occamap.sinkhorn import passes
 from occamap.sinkhorn.anderson import Anderson
-from occamap.sinkhorn.operator import CostBlocks
+from occamap.sinkhorn.operator import Costs
 from occamap.sinkhorn.solution import Solution, Status
 
 Floats = NDArray[np.float64]
@@ -20,7 +20,7 @@ COARSE = 0.05  # the marginal error at which a step of the ε schedule is left
 
 
 def solve(
-    costs: CostBlocks,
+    costs: Costs,
     a: Floats,
     b: Floats,
     epsilons: list[float],
@@ -79,7 +79,7 @@ def solve(
 class _Sweep:
     """One pass over the costs: f from g, the column sums of the plan of (f, g), and the next g."""
 
-    def __init__(self, costs: CostBlocks, a: Floats, b: Floats, reach: float | None, workers: Workers) -> None:
+    def __init__(self, costs: Costs, a: Floats, b: Floats, reach: float | None, workers: Workers) -> None:
         self.costs, self.a, self.b, self.reach, self.workers = costs, a, b, reach, workers
         self.log_a, self.log_b = log_weights(a), log_weights(b)
         self.f = np.zeros(a.size)
@@ -91,11 +91,13 @@ class _Sweep:
 
     def __call__(self, g: Floats) -> tuple[float, Floats]:
         """The marginal error of (f(g), g) and the image of g."""
-        column = np.zeros(self.b.size)
-        shifts = [-np.inf]
-        for part, shift in self.workers.map(lambda span: self._block(span, g), self.costs.spans()):
+        column, potentials, shift = np.zeros(self.b.size), [], -np.inf
+        shared = g, self.log_b, self.epsilon, self.damping, self.shift
+        for f, part, most in self.costs.over(passes.sweep, self.workers, (self.a, self.f), *shared):
             column += part
-            shifts.append(shift)
+            potentials.append(f)
+            shift = max(shift, most)
+        self.f = np.concatenate(potentials)
         with np.errstate(divide="ignore", over="ignore"):
             log_column = np.log(column) + self.shift
         lost = (self.b > 0) & ~np.isfinite(log_column)
@@ -104,26 +106,8 @@ class _Sweep:
         held = self.b > 0
         image = g.copy()
         image[held] = self.damping * (g[held] + self.epsilon * (self.log_b[held] - log_column[held]))
-        self.shift = 0.0 if self.reach is None else max(shifts)
+        self.shift = 0.0 if self.reach is None else shift
         return self._error(g, log_column, held), image
-
-    def _block(self, span: tuple[int, int], g: Floats) -> tuple[Floats, float]:
-        C = self.costs.block(span)
-        rows = slice(*span)
-        column = np.zeros(self.b.size)
-        shift = softmin.sweep(
-            C,
-            g,
-            self.log_b,
-            self.a[rows],
-            self.epsilon,
-            self.damping,
-            self.shift,
-            self.f[rows],
-            column,
-            np.empty(self.b.size),
-        )
-        return column, shift
 
     def _error(self, g: Floats, log_column: Floats, held: NDArray[np.bool_]) -> float:
         log_goal = self.log_b[held] if self.reach is None else self.log_b[held] - g[held] / self.reach
@@ -134,12 +118,11 @@ class _Sweep:
 
     def _softmin(self, columns: NDArray[np.int64]) -> Floats:
         """−ε log Σ_i a_i exp((f_i − C_ij)/ε) for these columns."""
-        top, total = np.full(columns.size, -np.inf), np.zeros(columns.size)
-        for span in self.costs.spans():
-            rows = slice(*span)
-            C = self.costs.block(span)
-            softmin.column_softmin(C, self.f[rows], self.log_a[rows], self.epsilon, columns, top, total)
-        return -self.epsilon * (top + np.log(total))
+        rows = self.f, self.log_a
+        found = list(self.costs.over(passes.column_softmins, self.workers, rows, self.epsilon, columns))
+        tops, totals = (np.stack(part) for part in zip(*found, strict=True))
+        top = tops.max(axis=0)
+        return np.asarray(-self.epsilon * (top + np.log(np.sum(totals * np.exp(tops - top), axis=0))))
 
     def finish(self, g: Floats) -> tuple[Floats, Floats, float]:
         """f, the soft minimum of g; g, extended to targets without mass; their marginal error.
@@ -159,14 +142,8 @@ class _Sweep:
 
     def effective_targets(self, f: Floats, g: Floats) -> float:
         """Σ_i a_i exp(entropy of the Gibbs weights of x_i)."""
-
-        def block(span: tuple[int, int]) -> float:
-            rows, C = slice(*span), self.costs.block(span)
-            out = np.empty(C.shape[0])
-            softmin.perplexities(C, g, self.log_b, self.epsilon, f[rows] / self.damping, out)
-            return float(self.a[rows] @ out)
-
-        return float(sum(self.workers.map(block, self.costs.spans())))
+        rows, shared = (self.a, f / self.damping), (g, self.log_b, self.epsilon)
+        return float(sum(self.costs.over(passes.effective_targets, self.workers, rows, *shared)))
 
 
 def log_weights(weights: Floats) -> Floats:
