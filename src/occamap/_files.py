@@ -37,6 +37,7 @@ def check_target(out: str | os.PathLike[str], *kept: str | os.PathLike[str]) -> 
     for path in kept:
         if same_file(target, Path(path)):
             raise InputError(f"out must be another file than {str(path)!r}, which would be overwritten")
+        check_outside(target.parent, path)
     if not target.parent.is_dir():
         raise InputError(f"out must be in a directory that exists; {str(target.parent)!r} does not")
     check_writable(target.parent, out)
@@ -67,6 +68,13 @@ def same_file(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except (OSError, ValueError):
         return False
+
+
+def check_outside(directory: Path, kept: str | os.PathLike[str]) -> None:
+    """Raise where a directory to write to is `kept`, or within it: data may be one, such as a Zarr store."""
+    folders = directory, *directory.absolute().parents
+    if Path(kept).is_dir() and any(same_file(folder, Path(kept)) for folder in folders):
+        raise InputError(f"out must not be where the data are: {str(kept)!r} is a directory that holds nothing else")
 
 
 @contextmanager

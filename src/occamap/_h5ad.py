@@ -1,29 +1,36 @@
-"""Cells from and to .h5ad files: any failure is one sentence, and a file that is written is whole."""
+"""Cells from .h5ad and Zarr, and to .h5ad: any failure is one sentence, and a file that is written is whole."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from occamap import _zarr
+from occamap._backed import is_backed
 from occamap._files import replacing_path
 from occamap._optional import optional
 from occamap._sink import Sink
-from occamap.errors import InputError, OccamapError
+from occamap.errors import InputError, OccamapError, one_line
+
+CELLS = "an .h5ad file or a Zarr store"
 
 
-def check_file(path: str | os.PathLike[str], name: str, what: str = "an .h5ad file") -> Path:
-    """The path of a file that can be opened."""
+def check_file(path: str | os.PathLike[str], name: str, what: str = CELLS) -> Path:
+    """The path of a file that can be opened, or of the directory of a Zarr store where one may be given."""
     rule = f"{name} must be {what}"
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise InputError(f"{rule}; got {path!r}")
     found = Path(path)
     try:
         if found.is_dir():
-            raise InputError(f"{rule}; {str(path)!r} is a directory")
+            if what == CELLS and _zarr.is_store(found):
+                return found
+            lacks = f" without {' or '.join(_zarr.ROOTS[:2])}" if what == CELLS else ""
+            raise InputError(f"{rule}; {str(path)!r} is a directory{lacks}")
         if found.exists() and not found.is_file():
             raise InputError(f"{rule}; {str(path)!r} is no plain file")
         with found.open("rb"):
@@ -38,36 +45,51 @@ def check_file(path: str | os.PathLike[str], name: str, what: str = "an .h5ad fi
 
 @contextmanager
 def using(adata: Any, path: str | os.PathLike[str], name: str = "data") -> Iterator[None]:
-    """While an AnnData from this file is in use: a backed one is closed in the end, and what it meets is told."""
+    """While an AnnData from this file is in use: the file is closed in the end, and what it meets is told."""
+    kept = [getattr(matrix, "group", matrix) for matrix in (adata.X, *adata.layers.values()) if is_backed(matrix)]
+    files = [part.file if hasattr(part, "file") else part.store for part in kept]
     try:
         yield
     except OccamapError:
         raise
     except (OSError, TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         ours = isinstance(error, OSError) and error.filename is not None
-        if adata.isbacked and not ours:  # HDF5's, from numbers that are read as they are needed
+        if files and not ours:  # HDF5's or Zarr's, from numbers that are read as they are needed
             raise InputError(_damaged(path, name, error)) from error
         raise
     finally:
         if adata.isbacked:
             adata.file.close()
+        for file in files:
+            file.close()
 
 
 def read(path: str | os.PathLike[str], name: str = "data", *, backed: bool = False) -> Any:
-    """The AnnData in the file, or an `InputError` that says what is wrong with it.
+    """The AnnData in the file or store, or an `InputError` that says what is wrong with it.
 
-    `backed` leaves the numbers in the file until they are asked for.
+    `backed` leaves X and the layers there until they are asked for; of the rest, obs, var and uns are read.
     """
     found = check_file(path, name)
-    anndata, h5py = (optional(module, "reading .h5ad files") for module in ("anndata", "h5py"))
-    if not h5py.is_hdf5(found):
-        raise InputError(f"{name} must be an .h5ad file; {str(path)!r} is none (it is no HDF5 file)")
+    anndata, h5py = (optional(module, "reading files of cells") for module in ("anndata", "h5py"))
+    is_hdf5 = found.is_file() and h5py.is_hdf5(found)
+    if not is_hdf5 and not _zarr.is_store(found):
+        raise InputError(f"{name} must be {CELLS}; {str(path)!r} is none (it is no HDF5 file)")
     try:
-        with h5py.File(found, "r") as file:
-            absent = [part for part in ("obs", "var") if part not in file]
-            backed = backed and "X" in file  # else there is nothing to leave there
-        if absent:
-            raise InputError(f"{name} must be an .h5ad file; {str(path)!r} is HDF5, but has no {absent[0]}")
+        with ExitStack() as closing:
+            group = h5py.File(found, "r") if is_hdf5 else _zarr.open_store(found)
+            closing.callback((group if is_hdf5 else group.store).close)
+            absent = [part for part in ("obs", "var") if part not in group]
+            if absent:
+                what = "HDF5" if is_hdf5 else "a Zarr store"
+                raise InputError(f"{name} must be {CELLS}; {str(path)!r} is {what}, but has no {absent[0]}")
+            if not is_hdf5 and (lacking := _zarr.lacking(group)):
+                raise InputError(_damaged(path, name, ValueError(lacking)))
+            if backed and _is_recent(group) and (left := _leaving(group)) is not None:
+                closing.pop_all()  # `using` closes it
+                return left
+            backed = backed and "X" in group  # else there is nothing to leave there
+            if not is_hdf5:
+                return anndata.read_zarr(str(found) if found.is_dir() else group.store)
         return anndata.read_h5ad(found, backed="r" if backed else None)
     except (OccamapError, MemoryError):
         raise
@@ -107,17 +129,37 @@ def put(adata: Any, path: Path) -> None:
             raise
         except Exception as error:
             if sink.error is None:
-                raise OccamapError(f"the cells cannot be written as .h5ad: {_line(error)}") from error
+                raise OccamapError(f"the cells cannot be written as .h5ad: {one_line(error)}") from error
         finally:
             sink.stop()  # objects of HDF5 that are left, in a traceback, write once more when they are collected
         if sink.error is not None:
             raise sink.error
 
 
+def _is_recent(group: Any) -> bool:
+    """Whether anndata can read it element by element; files from before 2020 are read by its older ways."""
+    return all(group[part].attrs.get("encoding-type") == "dataframe" for part in ("obs", "var"))
+
+
+def _leaving(group: Any) -> Any:
+    """An AnnData whose X and layers stay in the file; None if none of them can."""
+    anndata, io = (optional(module, "reading files of cells") for module in ("anndata", "anndata.io"))
+
+    def matrix(element: Any) -> Any:
+        kind = element.attrs.get("encoding-type", "array")
+        if kind in _zarr.SPARSE:
+            return io.sparse_dataset(element)
+        return element if kind == "array" else io.read_elem(element)
+
+    X = matrix(group["X"]) if "X" in group else None
+    there = group.get("layers", {})
+    layers = {layer: matrix(there[layer]) for layer in there}
+    if not any(map(is_backed, (X, *layers.values()))):
+        return None
+    rest = {part: io.read_elem(group[part]) for part in ("obs", "var", "uns") if part in group}
+    return anndata.AnnData(X, layers=layers, **rest)
+
+
 def _damaged(path: str | os.PathLike[str], name: str, error: Exception) -> str:
-    return f"{name} must be a whole .h5ad file; {str(path)!r} is damaged or truncated: {_line(error)}"
-
-
-def _line(error: Exception) -> str:
-    """What it says, in one line."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300]
+    what = "Zarr store" if _zarr.is_store(Path(path)) else ".h5ad file"
+    return f"{name} must be a whole {what}; {str(path)!r} is damaged or truncated: {one_line(error)}"

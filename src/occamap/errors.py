@@ -49,3 +49,8 @@ class ClusterError(OccamapError, RuntimeError):
 
 class SelectionWarning(UserWarning):
     """A choice was made that held-out samples give no reason for."""
+
+
+def one_line(error: Exception) -> str:
+    """What another's error says, in one line."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]

@@ -5,8 +5,9 @@ in the run ("map", "genes", "cells", …) which others are there. The format:
 
 - `format`, `version`: "occamap-run" and 1
 - `command`: "fit", "path", "evaluate"; `started`: the time in UTC, ISO 8601; `seconds`: until files were written
-- `data`: the `path`, `sha256` and `shape` (cells, genes) of the file that was read; for "evaluate", `path` is empty
-  where the cells came from memory, and `sha256` is that of the numbers, the names of the genes and the groups
+- `data`: the `path`, `sha256` and `shape` (cells, genes) of the file that was read (what the digest of a directory is,
+  such as a Zarr store, the function `sha256` says); for "evaluate", `path` is empty where the cells came from memory,
+  and `sha256` is that of the numbers, the names of the genes and the groups
 - `parameters`: all of them by name, defaults included; null for those that do not apply
 - `result`: by name: `status`, `message`, `epsilon`, `gamma`, `effective_targets`, `density` (the share of entries that
   move), `n_cells` and `n_targets` (of the control and the target), `n_genes` (that were used),
@@ -45,7 +46,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that was read: where, its content, and how many cells and genes it holds."""
+    """What was read, a file or a Zarr store: where, its content, and how many cells and genes it holds."""
 
     path: str
     sha256: str
@@ -58,7 +59,17 @@ class DataFile:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Of a file's content."""
+    """Of a file's content; of a directory, such as a Zarr store, that of the names and digests of all files in it.
+
+    A line a file, in the order of their names as bytes: its digest in hex, two spaces, and its name relative to the
+    directory, with / between folders. In the directory, this says the same:
+    `find . -type f -printf '%P\\n' | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum`.
+    """
+    if os.path.isdir(path):
+        files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+        listed = {os.fsencode(file.relative_to(path).as_posix()): file for file in files}
+        lines = [sha256(listed[name]).encode() + b"  " + name + b"\n" for name in sorted(listed)]
+        return hashlib.sha256(b"".join(lines)).hexdigest()
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

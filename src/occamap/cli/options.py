@@ -38,7 +38,9 @@ class EpsilonScale(StrEnum):
     perplexity = "perplexity"
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA.h5ad", help="Cells × genes, normalised and logged.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="Cells × genes, normalised and logged: an .h5ad file or a Zarr store.")
+]
 Groupby = Annotated[
     str, typer.Option("--groupby", metavar="COLUMN", help="Column of obs with the groups.", rich_help_panel=CELLS)
 ]

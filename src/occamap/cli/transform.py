@@ -25,7 +25,10 @@ FILE.h5ad holds the predicted cells in X and what moved in the layer occamap_dis
 
 def transform(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The map, a file such as run/map.occamap.")],
-    data: Annotated[str, typer.Argument(metavar="DATA.h5ad", help="Cells in the units that the map was fitted in.")],
+    data: Annotated[
+        str,
+        typer.Argument(metavar="DATA", help="Cells in the units that the map was fitted in: .h5ad file or Zarr store."),
+    ],
     *,
     groupby: Annotated[
         str | None,

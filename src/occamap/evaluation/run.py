@@ -57,7 +57,7 @@ def evaluate(
     Parameters
     ----------
     adata, layer, counts
-        Cells × genes, as for `tl.monge_map`; or the path of an .h5ad file.
+        Cells × genes, as for `tl.monge_map`; or the path of an .h5ad file or a Zarr store.
     groupby, control, targets
         A column of `adata.obs`, the control group, and the target groups in it (all others if None).
     within

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from occamap._files import check_directory, put_table, replacing, replacing_paths, same_file
+from occamap._files import check_directory, check_outside, put_table, replacing, replacing_paths, same_file
 from occamap._record import plain, versions
 from occamap.errors import InputError
 from occamap.evaluation.protocol import OPEN, Condition, Protocol
@@ -81,6 +81,8 @@ class Store:
 
     def _open(self, directory: Path) -> None:
         parts = directory / PARTS
+        if self.data.path:
+            check_outside(directory, self.data.path)
         if self.data.path and any(same_file(directory / name, Path(self.data.path)) for name in FILES.values()):
             raise InputError(f"out must not be where the data are: {self.data.path!r} would be overwritten")
         if (directory / NAME).exists() and not (parts / STATE).exists():

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from occamap._files import check_directory, replacing_paths, same_file
+from occamap._files import check_directory, check_outside, replacing_paths, same_file
 from occamap.errors import InputError
 from occamap.run_record import PARTS, STATE
 
@@ -26,8 +26,10 @@ def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Pa
         directory = check_directory(out, listed)
         if (directory / PARTS / STATE).exists():
             raise InputError(f"out must not hold an evaluation, as {str(out)!r} does: take another directory")
-        if kept is not None and any(same_file(directory / name, kept) for name in listed):
-            raise InputError(f"out must not be where the data are: {str(kept)!r} would be overwritten")
+        if kept is not None:
+            check_outside(directory, kept)
+            if any(same_file(directory / name, kept) for name in listed):
+                raise InputError(f"out must not be where the data are: {str(kept)!r} would be overwritten")
         yield directory
     except BaseException:
         for folder in made:

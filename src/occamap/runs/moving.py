@@ -9,6 +9,7 @@ import numpy as np
 from occamap import _h5ad as cells
 from occamap import tl
 from occamap._files import check_target
+from occamap.errors import InputError
 from occamap.runs.options import Stage, no_stage
 
 KEY = "occamap"
@@ -29,6 +30,8 @@ def move(
     cells.check_file(model, "model", "a model file")
     path = cells.check_file(data, "data")
     target = check_target(out, path, model)
+    if target.suffix == ".zarr":
+        raise InputError(f"out must name an .h5ad file, not a Zarr store; got {out!r}: take another ending")
     with stage("reading the cells"):
         adata = cells.read(path)
     with stage("moving the cells"):

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._backed import is_backed, read
 from occamap._containers import check_unique, is_anndata
 from occamap._optional import optional
 from occamap._validate import check_choice, check_samples
@@ -22,6 +23,7 @@ TOTAL = 1e4  # what counts are scaled to, on request: the same for any file, so 
 LINES = f"sc.pp.normalize_total(adata, target_sum={TOTAL:.0e}); sc.pp.log1p(adata)".replace("e+0", "e")
 FEWEST = 2
 LARGEST = 1e8
+BLOCK = 2**20  # entries that are normalised at a time
 
 
 def check_adata(adata: Any) -> None:
@@ -115,30 +117,61 @@ def matrix_of(adata: Any, layer: str | None) -> Any:
 
 
 def numbers(adata: Any, rows: Rows, layer: str | None, counts: str, genes: Mask | None = None) -> Any:
-    """Cells × genes as numbers to learn from: dense or CSR, normalised if they are counts and that is asked for."""
+    """Cells × genes as numbers to learn from: dense or CSR, normalised if they are counts and that is asked for.
+
+    Of a matrix that is still in a file these rows are read, tile by tile, and of each tile these genes are kept: beside
+    the result a few tens of MB are in memory. CSC cannot be read by rows: the whole file is read, a few columns at a
+    time, and the result is there twice for a moment.
+    """
     check_choice(counts, "counts", COUNTS)
     where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
-    whole = matrix_of(adata, layer)
-    if hasattr(whole, "check_format"):
-        try:
-            whole.check_format(full_check=True)  # before any row is taken: it would follow wrong indices
-        except ValueError as error:
-            raise InputError(f"{where} must be a valid sparse matrix; SciPy says: {error}") from error
-    checked = check_samples(whole[rows], where)  # of a backed file, this reads these rows alone
-    if checked.largest() > LARGEST:
+    whole, seen = matrix_of(adata, layer), _Seen(where, rows.size)
+    chosen = None if genes is None or genes.all() else genes
+    if is_backed(whole):
+        matrix = read(whole, where, rows, chosen, seen)
+    else:
+        if hasattr(whole, "check_format"):
+            try:
+                whole.check_format(full_check=True)  # before any row is taken: it would follow wrong indices
+            except ValueError as error:
+                raise InputError(f"{where} must be a valid sparse matrix; SciPy says: {error}") from error
+        matrix = seen(slice(None), whole[rows])
+        matrix = matrix if chosen is None else matrix[:, chosen]
+    if counts == "keep" or not seen.counts:
+        return matrix
+    if counts == "refuse":
         raise InputError(
-            f"{where} holds numbers as large as {checked.largest():.3g}, next to which no others count: "
-            "normalise and log them"
+            f"{where} holds raw counts; distances need them normalised and logged: {LINES} (or let it be done "
+            "here, with counts='normalize')"
         )
-    matrix: Any = sp.csr_matrix(checked.csr()) if checked.is_sparse else checked.data
-    if counts != "keep" and are_counts(matrix):
-        if counts == "refuse":
+    return _log_normalise(matrix, seen.totals)
+
+
+class _Seen:
+    """What all genes of some rows show, tile by tile: that they are numbers to learn from, or counts; and totals."""
+
+    def __init__(self, where: str, n: int) -> None:
+        self.where, self.totals = where, np.zeros(n)
+        self._whole, self._most = True, 0.0
+
+    def __call__(self, rows: Any, tile: Any) -> Any:
+        """The tile as dense or CSR, checked."""
+        checked = check_samples(tile, self.where)
+        if checked.largest() > LARGEST:
             raise InputError(
-                f"{where} holds raw counts; distances need them normalised and logged: {LINES} (or let it be done "
-                "here, with counts='normalize')"
+                f"{self.where} holds numbers as large as {checked.largest():.3g}, next to which no others count: "
+                "normalise and log them"
             )
-        matrix = _log_normalise(matrix)
-    return matrix if genes is None or genes.all() else matrix[:, genes]
+        matrix: Any = sp.csr_matrix(checked.csr()) if checked.is_sparse else checked.data
+        self._whole = self._whole and _all_whole(checked.data)
+        if self._whole:
+            self._most = max(self._most, checked.largest())
+            self.totals[rows] += np.asarray(matrix.sum(axis=1), dtype=np.float64).ravel()
+        return matrix
+
+    @property
+    def counts(self) -> bool:
+        return self._whole and self._most > 1
 
 
 def samples(adata: Any, pair: tuple[Rows, Rows], layer: str | None, counts: str, genes: Mask) -> tuple[Any, Any]:
@@ -153,32 +186,37 @@ def samples(adata: Any, pair: tuple[Rows, Rows], layer: str | None, counts: str,
 
 def are_counts(matrix: Any) -> bool:
     """Whether all entries are whole and not negative, and some are larger than 1."""
-    values = matrix.data if _is_sparse(matrix) else matrix
-    if values.dtype.kind not in "fiu" or not values.size:
-        return False
-    head = values.ravel()[:4096]  # most matrices show at once that they are none
-    if not _whole(head) or not _whole(values):
-        return False
-    return bool(values.max() > 1)
+    seen = _Seen("matrix", matrix.shape[0])
+    seen(slice(None), matrix)
+    return seen.counts
 
 
-def _is_sparse(matrix: Any) -> bool:
-    return bool(sp.issparse(matrix))
+def _all_whole(values: NDArray[Any]) -> bool:
+    """Whether all are whole and not negative; most matrices show at once that they are not."""
+    return _whole(values.ravel()[:4096]) and _whole(values)
 
 
 def _whole(values: NDArray[Any]) -> bool:
-    with np.errstate(invalid="ignore"):
-        return bool(np.all((values >= 0) & (values == np.floor(values))))
+    return bool(np.all((values >= 0) & (values == np.floor(values))))
 
 
-def _log_normalise(counts: Any) -> Any:
-    """log1p of counts scaled to a total of 1e4 a cell; a cell without counts stays empty."""
-    totals = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+def _log_normalise(counts: Any, totals: NDArray[np.float64]) -> Any:
+    """log1p of counts scaled to a total of 1e4 a cell, where these are the totals; a cell without counts stays empty.
+
+    It is done a few rows at a time, since numbers are float64 in between, and in place where `counts` are float32.
+    """
+    (n, d), is_sparse = counts.shape, bool(sp.issparse(counts))
+    values, ends = (counts.data, counts.indptr) if is_sparse else (counts.ravel(), np.arange(n + 1) * d)
+    made = values if values.dtype == np.float32 else np.empty(values.size, dtype=np.float32)
     factors = TOTAL / np.where(totals > 0, totals, 1.0)
-    if _is_sparse(counts):
-        data = np.log1p(counts.data * np.repeat(factors, np.diff(counts.indptr))).astype(np.float32)
-        return sp.csr_matrix((data, counts.indices, counts.indptr), shape=counts.shape)
-    return np.log1p(counts * factors[:, None]).astype(np.float32)
+    step = max(1, BLOCK * n // max(values.size, 1))
+    for first in range(0, n, step):
+        last = min(first + step, n)
+        part = slice(ends[first], ends[last])
+        made[part] = np.log1p(values[part] * np.repeat(factors[first:last], np.diff(ends[first : last + 1])))
+    if is_sparse:
+        return sp.csr_matrix((made, counts.indices, counts.indptr), shape=counts.shape)
+    return made.reshape(n, d)
 
 
 def some(names: list[str], most: int = 3) -> str:
