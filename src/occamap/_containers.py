@@ -19,7 +19,9 @@ Names = NDArray[Any]
 
 
 def unwrap(raw: Any, name: str) -> tuple[Any, Names | None]:
-    """The numbers in the container, and the names of the features where it has them."""
+    """The numbers in the container, and the names of the features where it has them; a Dask collection is computed."""
+    if not is_anndata(raw) and is_dask(raw):
+        return unwrap(raw.compute(), name)
     if is_anndata(raw):
         names = np.asarray(raw.var_names, dtype=object)
         check_unique(names, f"var_names of {name}")
@@ -73,6 +75,8 @@ def in_memory(matrix: Any, name: str) -> Any:
         raise InputError(f"{name} must hold numbers; its X is None: name a layer")
     if isinstance(matrix, np.ndarray) or sp.issparse(matrix):
         return matrix
+    if is_dask(matrix):
+        return matrix.compute()
     if _backed.is_backed(matrix):
         return _backed.read(matrix, name)
     return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]

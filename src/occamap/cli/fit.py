@@ -90,6 +90,7 @@ def fit(
     ] = 10,
     max_memory: given.MaxMemory = None,
     threads: given.Threads = None,
+    dask: given.Dask = None,
     seed: given.Seed = 0,
     out_directory: given.OutDirectory,
     write_adata: Annotated[
@@ -122,6 +123,7 @@ def fit(
         subsamples=subsamples,
         max_memory=max_memory,
         threads=threads,
+        dask=dask,
         seed=seed,
         write_adata=write_adata,
         stage=progress,

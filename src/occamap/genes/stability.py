@@ -25,11 +25,13 @@ def subsampled_means(
     subsamples: int,
     rng: np.random.Generator,
     tick: Callable[[int, int], None] | None = None,
+    client: Any = None,
 ) -> Floats:
     """Mean displacement of each gene in each group of the cells X, from maps fitted on halves of X and Y.
 
     Subsamples × groups × genes. A half is drawn without replacement, from each group of X: then the spread over
-    subsamples is that of the mean over samples as large as X and Y. `like` has the parameters of the maps.
+    subsamples is that of the mean over samples as large as X and Y. `like` has the parameters of the maps. They are
+    fitted side by side, a thread each, or, given a client, one after the other by the workers of its cluster.
     """
     n_groups = int(groups.max()) + 1
     halves = [
@@ -39,16 +41,16 @@ def subsampled_means(
         )
         for _ in range(subsamples)
     ]
-    alone = clone(like).set_params(n_jobs=1)  # side by side, a thread each
+    alone = clone(like).set_params(n_jobs=1)
 
     def one(half: tuple[Ints, Ints]) -> Floats:
         rows, columns = half
         source = X[rows]
-        moves = clone(alone).fit(source, Y[columns]).displacement(source)
+        moves = clone(alone).fit(source, Y[columns], client=client).displacement(source, client)
         return group_means(moves, groups[rows], n_groups)
 
     means = np.empty((subsamples, n_groups, X.shape[1]))
-    with Workers(like.n_jobs) as workers:
+    with Workers(like.n_jobs if client is None else 1) as workers:
         for k, found in enumerate(workers.map(one, halves)):
             means[k] = found
             if tick is not None:

@@ -30,7 +30,8 @@ from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
 from occamap.maps import saved
-from occamap.maps.on_cluster import RemoteSamples, gathered, solve_on_cluster
+from occamap.maps.later import moved_later, moved_on_cluster
+from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress, Told
 from occamap.maps.side import Side, move_bytes
@@ -143,7 +144,7 @@ class MongeMap(BaseEstimator):
                 given = cost, solver, X, Y, a, b, client, self.max_memory
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
             else:
-                problem = check_problem(X, gathered(Y), a, b, [cost], self.max_memory)
+                problem = check_problem(X, Y, a, b, [cost], self.max_memory)
                 solution, place, why = self._solve(cost, solver, problem, progress)
         self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why)
         if not self.converged_:
@@ -257,18 +258,29 @@ class MongeMap(BaseEstimator):
 
     # -- using -------------------------------------------------------------------------------------------------
 
-    def displacement(self, X: Any) -> sp.csr_array:
-        """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else."""
+    def displacement(self, X: Any, client: Any = None) -> sp.csr_array:
+        """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else; of Dask arrays, as those.
+
+        `client` is a `dask.distributed.Client`, whose workers then share the rows.
+        """
+        if is_dask(X):
+            return cast(sp.csr_array, moved_later(self, X, "displacement"))
         samples = self._check_new(X)
+        if client is not None:
+            return moved_on_cluster(self, samples, client)
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
 
     def transform(self, X: Any) -> Any:
-        """T(x) = x + Δ(x) of each row, in the container of X."""
+        """T(x) = x + Δ(x) of each row, in the container of X; a Dask array stays one, chunk by chunk."""
+        if is_dask(X):
+            return moved_later(self, X, "transform")
         samples = self._check_new(X)
         return self._apply(self._towards, samples)
 
     def inverse_transform(self, Y: Any) -> Any:
         """The map back, from the potential of the targets, of each row, in the container of Y."""
+        if is_dask(Y):
+            return moved_later(self, Y, "inverse_transform")
         samples = self._check_new(Y, "Y")
         return self._apply(self._back, samples)
 

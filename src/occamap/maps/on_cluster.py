@@ -78,14 +78,14 @@ def solve_on_cluster(
 def _local(
     X: Any, Y: Any, a: Any, b: Any, cost: Cost, max_memory: int | str | None, client: Any
 ) -> tuple[Problem, RowBlocks]:
-    problem = check_problem(X, gathered(Y), a, b, [cost], max_memory)
+    problem = check_problem(X, Y, a, b, [cost], max_memory)
     return problem, LocalRows(problem.source, client)
 
 
 def _remote(X: Any, Y: Any, a: Any, b: Any, cost: Cost, submit: Tasks) -> tuple[Problem, RowBlocks]:
     names = np.asarray(X.var_names, dtype=object) if is_anndata(X) else None
     array = check_array(X.X if is_anndata(X) else X, "X")
-    target = check_samples(gathered(Y), "Y")
+    target = check_samples(Y, "Y")
     check_same_features(target, "Y", array.shape[1], names, "X")
     cost._check_features(array.shape[1])
     rows = DaskRows(array, "X", submit)
@@ -94,10 +94,3 @@ def _remote(X: Any, Y: Any, a: Any, b: Any, cost: Cost, submit: Tasks) -> tuple[
     names = target.names if names is None else names
     source = cast(Samples, RemoteSamples(array, names, rows.largest))  # has what a fit asks of them
     return Problem(source, replace(target.owned(), names=names), *masses, names), rows
-
-
-def gathered(Y: Any) -> Any:
-    """The target here, if it is a Dask array: it is sent to all workers from here."""
-    if not is_dask(Y):
-        return Y
-    return Y.to_memory() if is_anndata(Y) else Y.compute()

@@ -26,6 +26,7 @@ from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import file_name, output_directory, writing
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
+from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.tl.cells import labels, rows_of
 from occamap.tl.gene_table import gene_tables
@@ -58,6 +59,7 @@ def fit(
     threads: int | None = None,
     seed: int = 0,
     write_adata: bool = False,
+    dask: str | None = None,
     stage: Stage = no_stage,
     command: str = "fit",
 ) -> FitRun:
@@ -66,7 +68,7 @@ def fit(
     `map.occamap` is the map, `genes.csv` what `tl.gene_table` gives (`genes_by_<column>.csv` for each group of the
     column `by`), `cells.csv` and `targets.csv` have a row a control and a target cell, `choice.csv` a row a candidate
     where held-out cells choose, `cells.h5ad` (if asked for) is what `tl.monge_map` writes, `report.html` is the page
-    that `oc.report` makes, and `run.json` the record.
+    that `oc.report` makes, and `run.json` the record. `dask` is the address of a cluster that is to do the work.
     """
     started, begun = datetime.now(UTC), time.perf_counter()
     filled = (options or MapOptions()).filled()
@@ -75,16 +77,16 @@ def fit(
     files = _names(by, filled.chosen, write_adata)
     path = cells.check_file(data, "data")
     backed = max_memory is not None and not write_adata
-    with hearing() as told, output_directory(out, files.values(), path) as directory:
+    with hearing() as told, output_directory(out, files.values(), path) as directory, connect(dask) as client:
         with stage("reading the cells"):
             adata = cells.read(path, backed=backed)
         with cells.using(adata, path):
             if by is not None:
                 labels(adata, by, "by")
             found = DataFile.of(path, adata.shape)
-            shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed}
+            shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
             model = _learn(adata, question, filled, shared, stage)
-            again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed}
+            again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
             table, groups = _tables(adata, again, stage)
             null = _null(adata, subsamples, threads, seed, stage)
             rows, targets = _cells(adata, question, by), _targets(adata, question, by)
@@ -92,7 +94,8 @@ def fit(
                 command=command,
                 data=found,
                 parameters=_parameters(question, filled, model)
-                | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata},
+                | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
+                | {"dask": dask},
                 result=_result(adata, model, table, rows, null),
                 warnings=tuple(told),
                 versions=versions(),
@@ -240,4 +243,6 @@ def outcome(model: MongeMap) -> dict[str, Any]:
         "epsilon_rule": report.epsilon_rule,
         "gamma": getattr(model.cost, "gamma", None),
         "effective_targets": report.effective_targets,
+        "costs": report.operator,
+        "costs_choice": report.choice,
     }

@@ -27,6 +27,7 @@ def gene_table(
     n_jobs: int | None = None,
     random_state: int = 0,
     tick: Callable[[int, int], None] | None = None,
+    client: Any = None,
 ) -> pd.DataFrame:
     """The genes of a map that `tl.monge_map` wrote, those that move most on average first.
 
@@ -47,6 +48,8 @@ def gene_table(
         Threads, and the seed of the subsamples.
     tick
         Called with the number of subsamples that are done and that of all.
+    client
+        A `dask.distributed.Client`, whose workers then fit the subsamples.
 
     Returns
     -------
@@ -79,6 +82,7 @@ def gene_table(
         n_jobs=n_jobs,
         random_state=random_state,
         tick=tick,
+        client=client,
     )
     return whole if groups is None else groups
 
@@ -94,6 +98,7 @@ def gene_tables(
     n_jobs: int | None,
     random_state: int,
     tick: Callable[[int, int], None] | None,
+    client: Any = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
@@ -112,7 +117,7 @@ def gene_tables(
     means = None
     if subsamples:
         like, rng = stored.unfitted().set_params(n_jobs=n_jobs), np.random.default_rng(random_state)
-        means = subsampled_means(like, control, target, groups, subsamples, rng, tick)
+        means = subsampled_means(like, control, target, groups, subsamples, rng, tick, client)
 
     def table(mine: Any, theirs: Any, averages: Any) -> pd.DataFrame:
         parts = moves[mine], control[mine], target[theirs]

@@ -42,6 +42,7 @@ def monge_map(
     random_state: int = 0,
     verbose: bool | None = None,
     key_added: str = "occamap",
+    client: Any = None,
 ) -> MongeMap:
     """Learn the map from the control to the target cells, and write what moves into `adata`.
 
@@ -79,6 +80,8 @@ def monge_map(
         Show progress; None shows it on a terminal, where it takes more than two seconds.
     key_added
         Prefix of all that is written.
+    client
+        A `dask.distributed.Client`, whose workers then do the work.
 
     Returns
     -------
@@ -113,7 +116,7 @@ def monge_map(
     scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
     if isinstance(penalty, Cost) and gammas is None and epsilon != AUTO:
         like = MongeMap(penalty, epsilon, scale, ties, relax, **shared, verbose=verbose)  # type: ignore[arg-type]
-        fitted = like.fit(source, targets)
+        fitted = like.fit(source, targets, client=client)
     else:
         rule = "one_se" if max_density is None else "density"
         if isinstance(penalty, Cost) and gammas is None:
@@ -130,10 +133,10 @@ def monge_map(
             random_state=random_state,
             verbose=verbose,
             **shared,  # type: ignore[arg-type]
-        ).fit(source, targets)
+        ).fit(source, targets, client=client)
         fitted = search.best_map_
         fitted.selection_ = search
-    write(adata, key_added, design, pair[0], genes, fitted.displacement(source), fitted)
+    write(adata, key_added, design, pair[0], genes, fitted.displacement(source, client), fitted)
     if hasattr(fitted, "selection_"):
         adata.uns[key_added]["selection"] = str(fitted.selection_.diagnostics_)
         if fitted.selection_.diagnostics_.weak:
