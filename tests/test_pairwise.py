@@ -18,6 +18,8 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from occamap import L1, STVS, Cost, KOverlap, SqL2
 from occamap._validate import check_samples
 from occamap._workers import Workers
+from occamap.costs.generic import GenericPairs
+from occamap.costs.lanes import by_tiles, pairs_bytes, tile_width
 
 Rows = NDArray[Any]
 
@@ -96,6 +98,64 @@ def test_features_across_tiles(cost: Cost, dtype: str, d: int) -> None:
     X[0], Y[0] = 0, 0
     X[0, -1], Y[0, d - 2 :] = 2, -1  # alone in the last tile
     check(cost, X, Y, CLOSE[dtype])
+
+
+def uneven(n: int, d: int, dtype: str, signed: bool, seed: int) -> Rows:
+    """Many entries in some tiles, few or none in others; an empty row, and one that is full."""
+    rng = np.random.default_rng([seed, n, d])
+    rows = rng.lognormal(0, 1, (n, d)) * (rng.random((n, d)) < rng.beta(0.2, 1, d))
+    rows[:, 1100:1700] = 0
+    rows[3], rows[n // 2] = 0, 1 + rng.random(d)
+    return (rows * rng.choice([-1, 1], (n, d)) if signed else rows).astype(dtype)
+
+
+WEIGHTS = np.random.default_rng(5).choice([0.0, 0.5, 1.0, 4.0, np.inf], 2300)
+
+
+@pytest.mark.parametrize("cost", [*COSTS.values(), L1(0.6, np.minimum(WEIGHTS, 9)), L1(0.6, WEIGHTS)], ids=str)
+@pytest.mark.parametrize("signed", [True, False])
+@both_precisions
+def test_many_rows_over_several_tiles(cost: Cost, signed: bool, dtype: str) -> None:
+    X, Y = (uneven(n, 2300, dtype, signed, seed) for n, seed in ((70, 0), (90, 1)))
+    frozen = cost._frozen(2300)
+    Y[:, frozen] = X[0, frozen]
+    X[:60, frozen] = X[0, frozen]
+    X[65, frozen], X[65, np.flatnonzero(frozen)[:1]] = X[0, frozen], 7
+    expected = GenericPairs(cost, check_samples(Y, "Y")).block(check_samples(X, "X"))
+    C = cost.pairwise(sp.csr_array(X), sp.csr_array(Y))
+    np.testing.assert_allclose(C, expected, rtol=CLOSE[dtype], atol=0)
+    assert np.isinf(C).any() == frozen.any()
+
+
+@pytest.mark.parametrize("cost", [L1(3.0), L1(3.0, np.minimum(WEIGHTS, 9)), COSTS["overlap"]], ids=str)
+@pytest.mark.parametrize("signed", [True, False])
+@both_precisions
+def test_both_parts_over_several_tiles(cost: Any, signed: bool, dtype: str) -> None:
+    X, Y = (uneven(n, 2300, dtype, signed, seed) for n, seed in ((70, 0), (90, 1)))
+    half, penalty = np.empty((2, 70, 90))
+    with Workers(1) as workers:
+        cost._fill_parts(*(check_samples(sp.csr_array(rows), "X") for rows in (X, Y)), half, penalty, workers)
+    square = GenericPairs(SqL2(), check_samples(Y, "Y")).block(check_samples(X, "X"))
+    whole = GenericPairs(cost._with_gamma(1.0), check_samples(Y, "Y")).block(check_samples(X, "X"))
+    np.testing.assert_allclose(half, square, rtol=CLOSE[dtype], atol=0)
+    np.testing.assert_allclose(penalty, whole - square, rtol=4 * CLOSE[dtype], atol=1e-12 * whole.max())
+
+
+@both_precisions
+@pytest.mark.parametrize("d", [1, 512, 1024, 1025, 2300])
+def test_entries_by_tiles_are_those_of_the_rows(d: int, dtype: str) -> None:
+    dense = draw(40, d, dtype)
+    dense[:, 3 * d // 4 :] = 0  # an empty tile at the end
+    Y = check_samples(sp.csr_array(dense), "Y")
+    begins, features, values = by_tiles(Y)
+    width = tile_width(d, Y.dtype)
+    tile, row = np.divmod(np.repeat(np.arange(begins.size - 1), np.diff(begins)), 40)
+    assert begins[-1] == values.size == Y.data.size
+    again = sp.coo_array((values, (row, tile * width + features)), shape=Y.shape)
+    np.testing.assert_array_equal(again.toarray(), dense)
+    assert np.all(features < width)
+    assert begins.nbytes + features.nbytes + values.nbytes <= pairs_bytes(Y)
+    assert pairs_bytes(check_samples(dense, "Y")) == 0
 
 
 @both_precisions

@@ -26,34 +26,36 @@ def l1_values(indptr, indices, data, half, g, out):
 
 
 @kernel
-def l1_overlap(stored, cursor, tile, counts, pointers, indices, values, g, plain, out, penalty):
+def l1_overlap(stored, cursor, tile, counts, begins, features, values, g, plain, out, penalty):
     """out[j, lane] += Σ_t h(x_t) + h(y_t) − h(x_t − y_t) over the features t that the sparse row y_j stores.
 
-    The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y) minus the sum is the cost. It is
-    `plain` where nothing is negative and all g are the same: then min(x, y) will do for the clip. The terms with g
-    are added to `penalty` unless that is None.
+    The rows y are those of `tile_entries`. The term is x·y + 2g|clip(x, 0, y)|: zero wherever x is, so h(x) + h(y)
+    minus the sum is the cost. It is `plain` where nothing is negative and all g are the same: then min(x, y) will do
+    for the clip. The terms with g are added to `penalty` unless that is None.
     """
-    for i in range(pointers.shape[0] - 1):
+    m = out.shape[0]
+    for i in range((begins.shape[0] - 1) // m):
         start = i * tile.shape[0]
         next_tile(stored, cursor, start, tile, counts)
+        rows = begins[i * m : (i + 1) * m + 1]
         if plain:
-            _overlap_plain(tile, start, pointers[i], pointers[i + 1], indices, values, g[0], out, penalty)
+            _overlap_plain(tile, rows, features, values, g[0], out, penalty)
         else:
-            _overlap_signed(tile, start, pointers[i], pointers[i + 1], indices, values, g, out, penalty)
+            _overlap_signed(tile, rows, features, values, g[start:], out, penalty)
 
 
 @kernel
-def _overlap_plain(tile, start, begins, ends, indices, values, g, out, penalty):
+def _overlap_plain(tile, begins, features, values, g, out, penalty):
     none = g - g
-    for j in range(begins.shape[0]):
-        for first in range(begins[j], ends[j], GROUP):
-            last = min(ends[j], first + GROUP)
+    for j in range(out.shape[0]):
+        for first in range(begins[j], begins[j + 1], GROUP):
+            last = min(begins[j + 1], first + GROUP)
             for s in range(strips(tile, WIDE)):
                 total = spread(none, WIDE)
                 for part in range(first, last, FLUSH):
                     product, overlap = spread(none, WIDE), spread(none, WIDE)
                     for e in range(np.uint64(part), np.uint64(min(last, part + FLUSH))):
-                        x = load(tile, indices[e] - start, s, WIDE)
+                        x = load(tile, features[e], s, WIDE)
                         product += x * values[e]
                         overlap += least(x, values[e])
                     if penalty is None:
@@ -65,16 +67,16 @@ def _overlap_plain(tile, start, begins, ends, indices, values, g, out, penalty):
 
 
 @kernel
-def _overlap_signed(tile, start, begins, ends, indices, values, g, out, penalty):
+def _overlap_signed(tile, begins, features, values, g, out, penalty):
     none = g[0] - g[0]
-    for j in range(begins.shape[0]):
-        for first in range(begins[j], ends[j], FLUSH):
-            last = min(ends[j], first + FLUSH)
+    for j in range(out.shape[0]):
+        for first in range(begins[j], begins[j + 1], FLUSH):
+            last = min(begins[j + 1], first + FLUSH)
             for s in range(strips(tile, WIDE)):
                 total, other = spread(none, WIDE), spread(none, WIDE)
                 for e in range(np.uint64(first), np.uint64(last)):
-                    t, y = indices[e], values[e]
-                    x = load(tile, t - start, s, WIDE)
+                    t, y = features[e], values[e]
+                    x = load(tile, t, s, WIDE)
                     twice = g[t] + g[t] if y > none else -(g[t] + g[t])
                     clipped = least(greatest(x, min(y, none)), max(y, none)) * twice
                     if penalty is None:

@@ -6,6 +6,8 @@ are where the entries of the tile begin and end in `data`.
 
 from __future__ import annotations
 
+import numpy as np
+
 from occamap._kernels.jit import kernel
 
 
@@ -42,13 +44,29 @@ def next_tile_dense(X, start, tile):
 
 
 @kernel
-def tile_pointers(indptr, indices, width, pointers):
-    """pointers[i, j]: where the entries of row j with column ≥ i·width begin; rows are sorted."""
-    for j in range(indptr.shape[0] - 1):
-        e = indptr[j]
-        end = indptr[j + 1]
-        for i in range(pointers.shape[0]):
-            while e < end and indices[e] < i * width:
-                e += 1
-            pointers[i, j] = e
-        pointers[pointers.shape[0] - 1, j] = end
+def tile_entries(indptr, indices, data, width, begins, features, values):
+    """The entries of sorted rows, tile after tile of `width` features, and in a tile row after row.
+
+    Those of tile i and row j are begins[i·n + j] : begins[i·n + j + 1] of `features`, counted from the first of the
+    tile, and `values`.
+    """
+    n = indptr.shape[0] - 1
+    tiles = (begins.shape[0] - 1) // n
+    begins[0] = 0
+    for j in range(n):
+        e = np.uint64(indptr[j])
+        end = np.uint64(indptr[j + 1])
+        for i in range(tiles):
+            first = e
+            while e < end and indices[e] < (i + 1) * width:
+                e += np.uint64(1)
+            begins[i * n + j + 1] = e - first
+    for k in range(begins.shape[0] - 1):
+        begins[k + 1] += begins[k]
+    for j in range(n):
+        e = np.uint64(indptr[j])
+        for i in range(tiles):
+            for k in range(np.uint64(begins[i * n + j]), np.uint64(begins[i * n + j + 1])):
+                features[k] = indices[e] - i * width
+                values[k] = data[e]
+                e += np.uint64(1)

@@ -47,8 +47,8 @@ def stvs_excess(
     stored_h,
     cursor_h,
     tile_h,
-    pointers,
-    indices,
+    begins,
+    features,
     values,
     scale,
     series,
@@ -58,28 +58,29 @@ def stvs_excess(
 ):
     """out + log(mantissa) grows by Σ_t h(x_t − y_t) − h(x_t) over the features t that the sparse row y_j stores.
 
-    `stored_h` holds h(x_t), in the same place as `stored` holds x_t. `series` is None or True: a choice that is
-    made at compilation.
+    The rows y are those of `tile_entries`. `stored_h` holds h(x_t), in the same place as `stored` holds x_t. `series`
+    is None or True: a choice that is made at compilation.
     """
-    one = scale[2]
-    for i in range(pointers.shape[0] - 1):
+    one, m = scale[2], out.shape[0]
+    for i in range((begins.shape[0] - 1) // m):
         start = i * tile.shape[0]
         next_tile(stored, cursor, start, tile, counts)
         next_tile(stored_h, cursor_h, start, tile_h, counts)
-        for j in range(pointers.shape[1]):
-            for first in range(pointers[i, j], pointers[i + 1, j], flush):
-                last = min(pointers[i + 1, j], first + flush)
+        for j in range(m):
+            end = begins[i * m + j + 1]
+            for first in range(begins[i * m + j], end, flush):
+                last = min(end, first + flush)
                 for s in range(strips(tile, NARROW)):
                     total, product = spread(one - one, NARROW), spread(one, NARROW)
                     for e in range(np.uint64(first), np.uint64(last)):
-                        x = load(tile, indices[e] - start, s, NARROW)
+                        x = load(tile, features[e], s, NARROW)
                         if series is None:
                             u = magnitude(x - values[e]) * scale[0]
                             factor = u + root(u * u + one)
                             term = u * factor
                         else:
                             term, factor = _term(x - values[e], scale)
-                        total += term - load(tile_h, indices[e] - start, s, NARROW)
+                        total += term - load(tile_h, features[e], s, NARROW)
                         product *= factor
                     _grow(mantissa, out, j, s, total, product)
 

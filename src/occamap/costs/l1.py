@@ -220,7 +220,7 @@ class _ElasticPairs(LanePairs):
         return half, penalty
 
     def _stored(self, X: Samples) -> tuple[Any, ...]:
-        return *walk(X), self.pointers, self.Y.indices, self.Y.data, self.g
+        return *walk(X), *self.entries, self.g
 
     def _is_plain(self, X: Samples) -> bool:
         return self.plain and bool(np.min(X.data, initial=0.0) >= 0)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap._kernels.jit import LANES
-from occamap._kernels.lanes import tile_pointers
+from occamap._kernels.lanes import tile_entries
 from occamap._validate import Samples, as_csr
 from occamap.costs.base import Cost
 from occamap.costs.generic import Floats, Gibbs, Pairs
@@ -47,9 +47,24 @@ def walk(X: Samples, data: NDArray[Any] | None = None) -> tuple[Any, ...]:
     return (indptr, indices, stored if data is None else data), cursor, tile, np.empty(tile.shape[0], np.int32)
 
 
+def by_tiles(Y: Samples) -> tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[Any]]:
+    """The entries of sparse rows in the order in which pairs read them: begins, features and values.
+
+    Read from the rows themselves, the few entries of a tile would come from a place of their own in each row, which
+    no processor foresees: pairs would wait for memory a third of the time.
+    """
+    (m, d), width = Y.shape, tile_width(Y.shape[1], Y.dtype)
+    begins, features = np.empty(-(-d // width) * m + 1, np.int64), np.empty(Y.data.size, np.uint16)
+    values = np.empty_like(Y.data)
+    tile_entries(*Y.stored(), width, begins, features, values)
+    return begins, features, values
+
+
 def pairs_bytes(Y: Samples) -> int:
-    """Bytes of what is prepared of Y for pairs, beside its entries: where they are, tile by tile."""
-    return 8 * Y.shape[0] * (Y.shape[1] // tile_width(Y.shape[1], Y.dtype) + 2) if Y.is_sparse else 0
+    """Bytes of what is prepared of Y for pairs: its entries once more, tile by tile, and where they are."""
+    if not Y.is_sparse:
+        return 0
+    return 8 * Y.shape[0] * (Y.shape[1] // tile_width(Y.shape[1], Y.dtype) + 2) + 2 * Y.data.size + Y.data.nbytes
 
 
 class LanePairs(ABC):
@@ -62,10 +77,7 @@ class LanePairs(ABC):
     def __init__(self, cost: Cost, Y: Samples) -> None:
         self.cost, self.Y, self._wide = cost, Y, cast("Self | None", None)
         if Y.is_sparse:
-            width = tile_width(Y.shape[1], Y.dtype)
-            self.pointers = np.empty((-(-Y.shape[1] // width) + 1, Y.shape[0]), np.int64)
-            tile_pointers(Y.indptr, Y.indices, width, self.pointers)
-            self.y_values = cost._values(Y)
+            self.entries, self.y_values = by_tiles(Y), cost._values(Y)
 
     def block(self, X: Samples) -> Floats:
         if X.is_sparse and not self.Y.is_sparse:

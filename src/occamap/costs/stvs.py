@@ -114,8 +114,7 @@ class _STVSPairs(LanePairs):
         entries = np.empty(x[0][2].size)
         stvs.stvs_entries(x[0][2], gamma, entries)
         h = walk(X, entries.astype(X.dtype))[:3]
-        stored = self.pointers, self.Y.indices, self.Y.data
-        stvs.stvs_excess(*x, *h, *stored, scale, self.series, self._flush(X), mantissa, out)
+        stvs.stvs_excess(*x, *h, *self.entries, scale, self.series, self._flush(X), mantissa, out)
         values = np.empty(X.shape[0])
         ragged_sums(x[0][0], entries, values)
         out = gamma**2 * (out + np.log(mantissa))
