@@ -71,7 +71,7 @@ def table(cells):
 def shared_of(cells, label, **changed):
     """What the evaluation prepares for a condition."""
     names = inspect.signature(oc.evaluate).parameters
-    work = ("adata", "out", "max_memory", "n_jobs", "verbose", "tick")
+    work = ("adata", "out", "max_memory", "n_jobs", "verbose", "tick", "client")
     asked = {name: entry.default for name, entry in names.items() if name not in work}
     asked |= {**ASKED, **{name: value for name, value in SMALL.items() if name in asked}, **changed}
     protocol, conditions = check_protocol(cells, **asked)
@@ -418,7 +418,7 @@ def test_the_record_says_all(cells, tmp_path):
     assert record.seed == 0
     assert record.data.shape == cells.shape
     names = set(inspect.signature(oc.evaluate).parameters)
-    assert names - {"adata", "out", "max_memory", "n_jobs", "verbose", "tick"} == set(record.parameters)
+    assert names - {"adata", "out", "max_memory", "n_jobs", "verbose", "tick", "client"} == set(record.parameters)
     assert record.result["rows"] == len(pd.read_csv(tmp_path / "evaluation.csv"))
     assert {"occamap", "numpy", "pandas"} <= set(record.versions)
     assert all((tmp_path / name).exists() for name in record.files.values())

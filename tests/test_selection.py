@@ -386,21 +386,25 @@ def test_a_dask_client_gives_the_same_bytes() -> None:
         MongeMapCV(**SMALL).fit(X, Y, client=client)
 
 
-def test_a_cluster_that_is_lost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_fails_on_a_cluster_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
     from occamap.selection import run
 
-    monkeypatch.setattr(run, "_on_worker", _fails)
     with (
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
-        pytest.raises(ClusterError, match="so call fit again; it says: lost"),
     ):
-        MongeMapCV(**SMALL).fit(X, Y, client=client)
+        monkeypatch.setattr(run, "_on_worker", _fails)
+        with pytest.raises(ClusterError, match="a worker of the cluster failed: RuntimeError: broken"):
+            MongeMapCV(**SMALL).fit(X, Y, client=client)
+        monkeypatch.setattr(run, "_on_worker", _is_lost)
+        with pytest.raises(ClusterError, match=r"lost the work 5 times, .*; the last it says: lost"):
+            MongeMapCV(**SMALL).fit(X, Y, client=client)
 
 
 def test_a_task_on_a_worker_stops_when_told() -> None:
     distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
+    from occamap.scale import task
     from occamap.selection import run
 
     with (
@@ -408,15 +412,19 @@ def test_a_task_on_a_worker_stops_when_told() -> None:
         distributed.Client(cluster) as client,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(run, "LATENCY", 0.0)
+        patch.setattr(task, "LATENCY", 0.0)
         patch.setattr(run, "evaluate_split", lambda plan, split, threads, tick: [tick(0) for _ in range(100)])
         assert client.submit(run._on_worker, None, None, "go-on").result() == [None] * 100
         distributed.Event("stop-now", client=client).set()
-        with pytest.raises(run._CancelledError):
+        with pytest.raises(task.StoppedError):
             client.submit(run._on_worker, None, None, "stop-now").result()
 
 
 def _fails(*_: Any) -> Any:
+    raise RuntimeError("broken")
+
+
+def _is_lost(*_: Any) -> Any:
     raise OSError("lost")
 
 

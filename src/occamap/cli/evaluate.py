@@ -38,6 +38,7 @@ command goes on. ε and relax are those of the paper by default, not those of `o
 --epsilon-scale perplexity --relax 1 --out evaluation   [dim]# the map that `occamap fit` makes by default[/dim]
   occamap evaluate cells.h5ad --groupby drug --control DMSO --targets Givinostat --targets Belinostat \
 --costs sql2,l1 --gammas 0.1,1 --out evaluation
+  occamap evaluate cells.h5ad --groupby drug --control DMSO --dask tcp://10.0.0.1:8786 --out evaluation
 """
 
 
@@ -115,6 +116,7 @@ def evaluate(
     ] = None,
     max_memory: given.MaxMemory = None,
     threads: given.Threads = None,
+    dask: given.Dask = None,
     seed: given.Seed = 0,
     out_directory: given.OutDirectory,
     as_json: given.AsJson = False,
@@ -124,8 +126,9 @@ def evaluate(
         from occamap.evaluation import evaluate as run
         from occamap.run_record import RunRecord
         from occamap.runs.options import parse_numbers
+        from occamap.scale import connect
 
-    with progress("evaluating") as tick:
+    with progress("evaluating") as tick, connect(dask) as client:
         table = run(
             data,
             groupby=groupby,
@@ -152,6 +155,7 @@ def evaluate(
             random_state=seed,
             verbose=False,
             tick=tick,
+            client=client,
         )
     record = RunRecord.read(out_directory)
     if as_json:

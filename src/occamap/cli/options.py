@@ -98,6 +98,15 @@ MaxMemory = Annotated[
     typer.Option("--max-memory", metavar="SIZE", help="For the whole process, such as 2GB.", rich_help_panel=WORK),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="All cores if not given.", rich_help_panel=WORK)]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Address of a running Dask scheduler, such as tcp://10.0.0.1:8786; its workers do the work.",
+        rich_help_panel=WORK,
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn at random.", rich_help_panel=WORK)]
 OutDirectory = Annotated[
     str,

@@ -68,6 +68,7 @@ def path(
     ] = None,
     max_memory: given.MaxMemory = None,
     threads: given.Threads = None,
+    dask: given.Dask = None,
     seed: given.Seed = 0,
     out_directory: given.OutDirectory,
     as_json: given.AsJson = False,
@@ -89,6 +90,7 @@ def path(
         max_memory=max_memory,
         threads=threads,
         seed=seed,
+        dask=dask,
         stage=progress,
     )
     if as_json:

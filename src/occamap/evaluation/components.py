@@ -32,6 +32,9 @@ class Components:
     axes: NDArray[Any]
     offset: Floats
 
+    def __sizeof__(self) -> int:
+        return self.axes.nbytes + self.offset.nbytes
+
     def __call__(self, cells: Any) -> Floats:
         """The coordinates of cells (cells × genes)."""
         return self.directions(cells) - self.offset
@@ -55,8 +58,13 @@ class Gram:
         n, m = control.shape[0], target.shape[0]
         budget.require(4.0 * (m * (n + m) + (n * n if within is None else 0)), f"inner products of {n + m:,} cells")
         self.control, self.target = control.csr(), target.csr()
-        self.within = _gram(control, control, workers) if within is None else within
+        self.within = gram_within(control, workers) if within is None else within
         self.across, self.beyond = _gram(control, target, workers), _gram(target, target, workers)
+
+    def __sizeof__(self) -> int:
+        """Bytes of the arrays, so that a cluster knows what it would cost to move them."""
+        cells = sum(side.data.nbytes + side.indices.nbytes for side in (self.control, self.target))
+        return int(self.within.nbytes + self.across.nbytes + self.beyond.nbytes + cells)
 
     def components(self, rows: Rows, others: Rows, count: int) -> Components:
         """Those of these control cells and these target cells together."""
@@ -75,6 +83,11 @@ class Gram:
         axes = X.T @ weights[:n] + Y.T @ weights[n:] - np.outer(mean, weights.sum(axis=0))
         axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
         return Components(axes.astype(self.control.dtype), mean @ axes)
+
+
+def gram_within(cells: Samples, workers: Workers) -> NDArray[Any]:
+    """Inner products of the cells of one group, in single precision."""
+    return _gram(cells, cells, workers)
 
 
 def _leading(K: NDArray[Any], count: int) -> tuple[Floats, Floats]:

@@ -72,6 +72,12 @@ class Protocol:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def rows_a_split(protocol: Protocol) -> int:
+    """How many rows the table has for each split of a condition."""
+    maps = sum(len(gammas) for _, _, gammas in protocol.penalties()) + (SQL2_PCA in protocol.costs)
+    return maps * len(protocol.epsilon) + len(BASELINES)
+
+
 class Condition(NamedTuple):
     """A target group against the control, within a group of cells if asked for."""
 

@@ -7,18 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from occamap import _h5ad
 from occamap._memory import Budget
 from occamap._workers import Workers, count_jobs
 from occamap.evaluation.bar import Bar
-from occamap.evaluation.protocol import BASELINES, SQL2_PCA, Protocol, check_protocol, digest
+from occamap.evaluation.on_cluster import run_on_cluster
+from occamap.evaluation.protocol import check_protocol, digest, rows_a_split
 from occamap.evaluation.shared import Preparation, Shared
 from occamap.evaluation.split import score_split, split_bytes
 from occamap.evaluation.store import Store
 from occamap.maps.progress import Progress
 from occamap.run_record import DataFile
+from occamap.scale import given_client
+from occamap.scale.task import one_blas_thread
 
 
 def evaluate(
@@ -51,6 +53,7 @@ def evaluate(
     random_state: int = 0,
     verbose: bool | None = None,
     tick: Callable[[int, int], None] | None = None,
+    client: Any = None,
 ) -> pd.DataFrame:
     """Fit maps on random train cells, move the held-out control cells, and compare them with held-out target cells.
 
@@ -90,6 +93,10 @@ def evaluate(
         As for `MongeMapCV`. Numbers depend on the seed and the names of the groups, not on other conditions.
     tick
         Called with the number of rows of the table that are done and that of all.
+    client
+        A `dask.distributed.Client`, whose workers then share the work: conditions, splits, costs and γ, one thread a
+        task. The table is the same, whatever workers there are and if some are lost; `max_memory` is for this process
+        alone.
 
     Returns
     -------
@@ -142,18 +149,28 @@ def evaluate(
     )
     count_jobs(n_jobs)
     Budget(max_memory)
+    if client is not None:
+        given_client(client)
     content = digest(adata, layer, [groupby] if within is None else [groupby, within])
     data = DataFile(str(path or ""), content, adata.shape)
     store = Store(out, protocol, data, conditions)
-    prepare = Preparation(adata, protocol, max_memory, n_jobs)
     with Progress(verbose) as progress:
-        bar = Bar(len(conditions) * protocol.splits * _rows_a_split(protocol), progress, tick)
-        for condition in conditions:
-            todo = [number for number in range(protocol.splits) if not store.has(condition.key, number)]
-            bar.skip((protocol.splits - len(todo)) * _rows_a_split(protocol))
-            if todo:
-                _run(prepare(condition, lambda: bar.step(0)), todo, n_jobs, store, bar)
+        bar = Bar(len(conditions) * protocol.splits * rows_a_split(protocol), progress, tick)
+        if client is None:
+            _run_here(Preparation(adata, protocol, max_memory, n_jobs), store, bar)
+        else:
+            run_on_cluster(adata, store, client, max_memory, bar)
     return store.finish()
+
+
+def _run_here(prepare: Preparation, store: Store, bar: Bar) -> None:
+    """Condition by condition, on threads of this process."""
+    protocol = store.protocol
+    for condition in store.conditions:
+        todo = [number for number in range(protocol.splits) if not store.has(condition.key, number)]
+        bar.skip((protocol.splits - len(todo)) * rows_a_split(protocol))
+        if todo:
+            _run(prepare(condition, lambda: bar.step(0)), todo, prepare.n_jobs, store, bar)
 
 
 def _run(shared: Shared, todo: list[int], n_jobs: int | None, store: Store, bar: Bar) -> None:
@@ -166,15 +183,10 @@ def _run(shared: Shared, todo: list[int], n_jobs: int | None, store: Store, bar:
         with Workers(max(1, threads // at_once)) as workers:
             store.put(shared.condition.key, number, score_split(shared, number, workers, bar.step))
 
-    with Workers(at_once) as workers, threadpool_limits(1, "blas"):  # sums do not depend on threads
+    with Workers(at_once) as workers, one_blas_thread():
         try:
             for _ in workers.map(one, todo):
                 pass
         except BaseException:
             bar.stop()
             raise
-
-
-def _rows_a_split(protocol: Protocol) -> int:
-    maps = sum(len(gammas) for _, _, gammas in protocol.penalties()) + (SQL2_PCA in protocol.costs)
-    return maps * len(protocol.epsilon) + len(BASELINES)

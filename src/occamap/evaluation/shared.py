@@ -38,6 +38,10 @@ class Shared:
     gram: Gram
     t: Floats
 
+    def __sizeof__(self) -> int:
+        """Bytes of the arrays, so that a cluster knows what it would cost to move them."""
+        return self.plan.__sizeof__() + self.gram.__sizeof__() + self.t.nbytes
+
     @property
     def problem(self) -> Problem:
         return self.plan.problem
@@ -53,6 +57,31 @@ class Shared:
         return Split(*parts)
 
 
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The control and the target cells of a condition, and what tells whether two conditions have the same control."""
+
+    control: sp.csr_array
+    target: sp.csr_array
+    key: bytes
+
+    def __sizeof__(self) -> int:
+        """Bytes of the arrays, so that a cluster knows what it would cost to move them."""
+        return sum(int(side.data.nbytes + side.indices.nbytes) for side in (self.control, self.target))
+
+
+def cells_of(adata: Any, protocol: Protocol, condition: Condition) -> Cells:
+    """The numbers of a condition, of the genes that it uses."""
+    sides = [
+        sp.csr_array(numbers(adata, rows, protocol.layer, protocol.counts))
+        for rows in (condition.rows, condition.others)
+    ]
+    if protocol.hvg is None:
+        return Cells(sides[0], sides[1], condition.rows.tobytes())
+    genes = highly_variable(sides, protocol.hvg)
+    return Cells(sides[0][:, genes], sides[1][:, genes], condition.rows.tobytes() + genes.tobytes())
+
+
 class Preparation:
     """Conditions made ready one after the other; the inner products of a control are computed once."""
 
@@ -62,51 +91,52 @@ class Preparation:
 
     def __call__(self, condition: Condition, tick: Tick) -> Shared:
         """tick() is called in between, often: it may raise."""
-        protocol = self.protocol
-        sides = [
-            sp.csr_array(numbers(self.adata, rows, protocol.layer, protocol.counts))
-            for rows in (condition.rows, condition.others)
-        ]
-        genes = None if protocol.hvg is None else highly_variable(sides, protocol.hvg)
-        if genes is not None:
-            sides = [side[:, genes] for side in sides]
-        penalties = protocol.penalties()
-        problem = check_problem(sides[0], sides[1], None, None, [cost for _, cost, _ in penalties], self.max_memory)
-        tick()
+        cells = cells_of(self.adata, self.protocol, condition)
+        within = self._kept[1] if self._kept is not None and self._kept[0] == cells.key else None
         with Workers(self.n_jobs) as workers:
-            families = []
-            for _, cost, gammas in penalties:
-                families.append(
-                    cost_family(
-                        cost, problem.source, problem.target, gammas, self.max_memory, workers, lambda _: tick()
-                    )
-                )
-                tick()
-            gram = self._gram(problem, condition.rows, genes, workers)
-        solvers = [
-            Solver(EpsilonRule(value, protocol.epsilon_scale), None, protocol.tol, protocol.max_iter)
-            for value in protocol.epsilon
-        ]
-        plan = Plan(
-            problem=problem,
-            families=tuple(families),
-            gammas=tuple(gammas for _, _, gammas in penalties),
-            solvers=tuple(solvers),
-            ties=(TIES.index(protocol.ties),),
-            relaxes=(protocol.relax,),
-            projection=None,
-            seed=protocol.random_state,
-            max_memory=self.max_memory,
-        )
-        t = welch_t(moments(problem.target.csr()), moments(problem.source.csr()))
-        return Shared(condition, protocol, plan, gram, t)
+            sides = cells.control, cells.target
+            shared = share(condition, self.protocol, sides, within, self.max_memory, workers, tick)
+        self._kept = cells.key, shared.gram.within
+        return shared
 
-    def _gram(self, problem: Problem, rows: Any, genes: Mask | None, workers: Workers) -> Gram:
-        key = rows.tobytes() + (b"" if genes is None else genes.tobytes())
-        within = self._kept[1] if self._kept is not None and self._kept[0] == key else None
-        gram = Gram(problem.source, problem.target, workers, Budget(self.max_memory), within)
-        self._kept = key, gram.within
-        return gram
+
+def share(
+    condition: Condition,
+    protocol: Protocol,
+    sides: tuple[Any, Any],
+    within: NDArray[Any] | None,
+    max_memory: int | str | None,
+    workers: Workers,
+    tick: Tick,
+) -> Shared:
+    """What the splits of a condition share; `within` are inner products of its control cells, if they are known."""
+    penalties = protocol.penalties()
+    problem = check_problem(sides[0], sides[1], None, None, [cost for _, cost, _ in penalties], max_memory)
+    tick()
+    families = []
+    for _, cost, gammas in penalties:
+        families.append(
+            cost_family(cost, problem.source, problem.target, gammas, max_memory, workers, lambda _: tick())
+        )
+        tick()
+    gram = Gram(problem.source, problem.target, workers, Budget(max_memory), within)
+    solvers = [
+        Solver(EpsilonRule(value, protocol.epsilon_scale), None, protocol.tol, protocol.max_iter)
+        for value in protocol.epsilon
+    ]
+    plan = Plan(
+        problem=problem,
+        families=tuple(families),
+        gammas=tuple(gammas for _, _, gammas in penalties),
+        solvers=tuple(solvers),
+        ties=(TIES.index(protocol.ties),),
+        relaxes=(protocol.relax,),
+        projection=None,
+        seed=protocol.random_state,
+        max_memory=max_memory,
+    )
+    t = welch_t(moments(problem.target.csr()), moments(problem.source.csr()))
+    return Shared(condition, protocol, plan, gram, t)
 
 
 def highly_variable(sides: list[sp.csr_array], count: int) -> Mask:

@@ -51,6 +51,11 @@ class Against:
         self._sigma = float(np.median(apart[apart > 0])) if apart.any() else 1.0
         self._own_kernel, self._own_mean = float(self._kernel(half).mean()), float(distances.mean())
 
+    def __sizeof__(self) -> int:
+        """Bytes of the samples, so that a cluster knows what it would cost to move them."""
+        stored = self.Y.data.nbytes + self.Y.indices.nbytes if _is_sparse(self.Y) else self.Y.nbytes
+        return int(stored + (0 if self._dense is None else self._dense.nbytes))
+
     def __call__(self, X: Any) -> Distances:
         a, b = _uniform(X), _uniform(self.Y)
         across, within = self._halves(X)

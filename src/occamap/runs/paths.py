@@ -21,6 +21,7 @@ from occamap.runs.directory import output_directory, writing
 from occamap.runs.fitting import chosen_by, outcome
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, no_stage
+from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
 from occamap.tl.cells import check_adata, genes_of, pair_of, samples
@@ -50,6 +51,7 @@ def path(
     max_memory: str | None = None,
     threads: int | None = None,
     seed: int = 0,
+    dask: str | None = None,
     stage: Stage = no_stage,
 ) -> PathRun:
     """Score the map at each γ on held-out cells, choose, and write what came of it into `out`, all of it or none.
@@ -57,6 +59,7 @@ def path(
     `path.csv` has a row a γ, `path.png` shows divergence against density, `map.occamap` is the chosen map (the sparsest
     within one standard error of the most faithful; with `max_density` the most faithful at or below it), `report.html`
     the page that `oc.report` makes, and `run.json` the record. `options` say all but γ, which must be None.
+    `dask` is the address of a cluster that is to do the work.
     """
     require(("anndata", "pandas", "matplotlib"), "occamap path", "cells")
     check_packages()
@@ -77,14 +80,14 @@ def path(
     )
     search._check_parameters()
     found = cells.check_file(data, "data")
-    with hearing() as told, output_directory(out, FILES.values(), found) as directory:
+    with hearing() as told, output_directory(out, FILES.values(), found) as directory, connect(dask) as client:
         with stage("reading the cells"):
             adata = cells.read(found, backed=max_memory is not None)
             with cells.using(adata, found):
                 source, target = _samples(adata, question)
             file = DataFile.of(found, adata.shape)
             del adata
-        search.fit(source, target)  # it shows by itself how far it is
+        search.fit(source, target, client=client)  # it shows by itself how far it is
         if search.diagnostics_.weak:
             warnings.warn(WEAK, SelectionWarning, stacklevel=2)
         table = search.to_frame()
@@ -93,7 +96,7 @@ def path(
         record = RunRecord(
             command="path",
             data=file,
-            parameters=asked | _settings(search),
+            parameters=asked | _settings(search) | {"dask": dask},
             result={
                 **outcome(search.best_map_),
                 "density": float(table["mean_density"].iloc[search.best_index_]),

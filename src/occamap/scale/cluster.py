@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import threading
+import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from occamap._optional import optional, require
-from occamap.errors import ClusterError, InputError, OccamapError
+from occamap.errors import InputError
+from occamap.scale import arrivals
+from occamap.scale.recipe import Recipe
+from occamap.scale.task import run
+
+__all__ = ["Recipe", "Tasks", "connect", "given_client", "results", "scattered", "tasks"]
 
 PACKAGES = ("dask", "distributed")
-TIMEOUT = 20.0  # seconds to find a scheduler, and to wait for workers where all are gone
-TRIES = 5  # how often a value is made again before the cluster is given up
-GONE = ("cancelled", "lost", "error")
 
 
 def _distributed(what: str) -> Any:
@@ -24,12 +26,15 @@ def _distributed(what: str) -> Any:
 
 
 @contextmanager
-def connect(address: str) -> Iterator[Any]:
-    """A client of the scheduler at this address, such as tcp://10.0.0.1:8786, while it is needed."""
+def connect(address: str | None) -> Iterator[Any]:
+    """A client of the scheduler at this address, such as tcp://10.0.0.1:8786, while it is needed; None for none."""
+    if address is None:
+        yield None
+        return
     distributed = _distributed("--dask")
 
     try:
-        client = distributed.Client(address, timeout=TIMEOUT, set_as_default=False, name="occamap")
+        client = distributed.Client(address, timeout=arrivals.TIMEOUT, set_as_default=False, name="occamap")
     except (OSError, ValueError, TimeoutError) as error:
         told = " ".join(str(error).split())[:200]
         raise InputError(
@@ -37,7 +42,7 @@ def connect(address: str) -> Iterator[Any]:
         ) from error
     with client:
         try:
-            client.wait_for_workers(1, timeout=TIMEOUT)
+            client.wait_for_workers(1, timeout=arrivals.TIMEOUT)
         except TimeoutError as error:
             raise InputError(
                 f"dask must have workers; the scheduler at {address} has none: start some with `dask worker {address}`"
@@ -62,31 +67,9 @@ def given_client(client: Any, what: str = "client=") -> Any:
     return client
 
 
-class Recipe:
-    """A value on the cluster, with the way to make it: `make` sends it or submits a task, and returns a future."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make, self.tries = make, 0
-        self._future: Any = None
-        self._lock = threading.RLock()
-
-    @property
-    def future(self) -> Any:
-        """A future that is pending or done; made again where it is gone."""
-        with self._lock:
-            if self._future is None or self._future.status in GONE:
-                self._future = self._make()
-                self.tries += 1
-            return self._future
-
-    def release(self) -> None:
-        """Let the cluster forget it."""
-        self._future = None
-
-
 def scattered(client: Any, value: Any, broadcast: bool = False) -> Recipe:
     """A value of this process, sent to one worker or to all."""
-    return Recipe(lambda: client.scatter(value, broadcast=broadcast, hash=False))
+    return Recipe(lambda: client.scatter(value, broadcast=broadcast, hash=False, timeout=arrivals.BEAT))
 
 
 def results(
@@ -96,44 +79,12 @@ def results(
 
     With `keep`, values stay on the cluster and None stands for each.
     """
-    distributed = _distributed("client=")
     found: dict[int, Any] = {}
-    while len(found) < len(recipes):
-        todo = {number: recipe.future for number, recipe in enumerate(recipes) if number not in found}
-        numbers = {future.key: number for number, future in todo.items()}
-        for future in distributed.as_completed(list(todo.values()), raise_errors=False):
-            number = numbers[future.key]
-            if future.status != "finished":
-                _judge(client, future, recipes[number])
-                continue
-            try:
-                value = None if keep else future.result()
-            except distributed.CancelledError:  # lost between its end and now
-                continue
-            found[number] = value
-            if done is not None:
-                done(number, value)
+    for number, value in arrivals.arrivals(client, enumerate(recipes), keep=keep):
+        found[number] = value
+        if done is not None:
+            done(number, value)
     return [found[number] for number in range(len(recipes))]
-
-
-def _judge(client: Any, future: Any, recipe: Recipe) -> None:
-    """Raise where it is no use to try again: the work itself failed, or the cluster fails again and again."""
-    distributed = _distributed("client=")
-    error = future.exception() if future.status == "error" else None
-    if isinstance(error, OccamapError | MemoryError):
-        raise error
-    lost = error is None or isinstance(error, distributed.KilledWorker | distributed.CancelledError | OSError)
-    if not lost:
-        raise ClusterError(f"a worker of the cluster failed: {type(error).__name__}: {error}") from error
-    if recipe.tries >= TRIES:
-        raise ClusterError(
-            f"the cluster lost the work {recipe.tries} times, for want of memory perhaps; the last it says: "
-            f"{error or future.status}"
-        ) from error
-    try:
-        client.wait_for_workers(1, timeout=TIMEOUT)
-    except TimeoutError as late:
-        raise ClusterError("the cluster has no workers left: start some, and call again") from late
 
 
 @contextmanager
@@ -158,14 +109,16 @@ class Tasks:
 
         def make() -> Any:
             given = [one.future if isinstance(one, Recipe) else one for one in arguments]
-            future = self.client.submit(work, *given, pure=False, **options)
+            key = f"{work.__name__.strip('_')}-{uuid.uuid4().hex}"
+            future = self.client.submit(run, work, *given, pure=False, key=key, **options)
             self._futures.add(future)
             return future
 
         return Recipe(make)
 
     def stop(self) -> None:
-        """Cancel all; running tasks that ask `stopped(event name)` see it."""
+        """Cancel all; running tasks that have a `listener` of the event see it."""
         if self.client.status == "running":
-            self.event.set()
-            self.client.cancel(list(self._futures))
+            with suppress(OSError):  # the scheduler has just gone
+                self.event.set()
+                self.client.cancel(list(self._futures))

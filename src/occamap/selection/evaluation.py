@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -17,7 +17,7 @@ from occamap.errors import InputError
 from occamap.maps.problem import Problem
 from occamap.maps.side import Side
 from occamap.selection.continuation import Continuation
-from occamap.selection.plan import Plan
+from occamap.selection.plan import Chain, Plan
 from occamap.selection.scoring import Baselines, Scorer
 from occamap.selection.splits import Split
 from occamap.sinkhorn import CostBlocks, CostFamily, Status
@@ -105,35 +105,44 @@ class Candidates:
         self.plan, self.split, self.workers, self.tick = plan, split, workers, tick
         self.train = plan.problem.restricted(split.source_train, split.target_train)
         self.test = plan.problem.restricted(split.source_test, split.target_test)
+        self._cut: tuple[int, CostFamily, CostFamily] | None = None
 
     def __iter__(self) -> Iterator[Candidate]:
-        for family, gammas in zip(self.plan.families, self.plan.gammas, strict=True):
-            yield from self._family(family, gammas)
+        for chain in self.plan.chains():
+            yield from self.chain(chain)
 
-    def _family(self, family: CostFamily, gammas: Sequence[float]) -> Iterator[Candidate]:
-        within = family.restricted(self.split.source_train, self.split.target_train)
-        across = family.restricted(self.split.source_test, self.split.target_train)
-        for solver in self.plan.solvers:
-            behind = Continuation()
-            for gamma in gammas:
-                begun = time.perf_counter()
-                costs = within.at(gamma, self.workers)
-                try:
-                    solution = solver(
-                        costs, self.train.a, self.train.b, self.workers, behind.near(gamma), lambda *_: self.tick(0)
-                    )
-                except InputError as error:  # the rule leads to no ε here: no reason to lose the other cells
-                    for _ in product(self.plan.ties, self.plan.relaxes):
-                        yield Candidate(None, np.nan, np.nan, NO_EPSILON, str(error), 0.0, 0.0)
-                    continue
-                behind.add(gamma, solution)
-                seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
-                cost = family.cost._with_gamma(gamma)
-                side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
-                outcome = str(solution.status), ""
-                if solution.status is not Status.CONVERGED:
-                    outcome = outcome[0], describe(solution.status, solution.error, solver.tol, solver.max_iter)
-                yield from self._readings(side, across.at(gamma, self.workers), outcome, seconds)
+    def chain(self, chain: Chain) -> Iterator[Candidate]:
+        """Those of some γ, each solve started from those before it."""
+        within, across = self._costs(chain.family)
+        solver, behind = self.plan.solvers[chain.solver], Continuation()
+        for gamma in chain.gammas:
+            begun = time.perf_counter()
+            costs = within.at(gamma, self.workers)
+            try:
+                solution = solver(
+                    costs, self.train.a, self.train.b, self.workers, behind.near(gamma), lambda *_: self.tick(0)
+                )
+            except InputError as error:  # the rule leads to no ε here: no reason to lose the other cells
+                for _ in product(self.plan.ties, self.plan.relaxes):
+                    yield Candidate(None, np.nan, np.nan, NO_EPSILON, str(error), 0.0, 0.0)
+                continue
+            behind.add(gamma, solution)
+            seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
+            cost = within.cost._with_gamma(gamma)
+            side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
+            outcome = str(solution.status), ""
+            if solution.status is not Status.CONVERGED:
+                outcome = outcome[0], describe(solution.status, solution.error, solver.tol, solver.max_iter)
+            yield from self._readings(side, across.at(gamma, self.workers), outcome, seconds)
+
+    def _costs(self, number: int) -> tuple[CostFamily, CostFamily]:
+        """Of a family: within the train samples, and from the test samples to them; the last is remembered."""
+        if self._cut is None or self._cut[0] != number:
+            self._cut = None  # else there are two of them
+            family, split = self.plan.families[number], self.split
+            within = family.restricted(split.source_train, split.target_train)
+            self._cut = number, within, family.restricted(split.source_test, split.target_train)
+        return self._cut[1:]
 
     def _readings(
         self, side: Side, costs: CostBlocks, outcome: tuple[str, str], fit_seconds: float

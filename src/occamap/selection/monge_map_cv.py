@@ -22,11 +22,12 @@ from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
+from occamap.scale import given_client
 from occamap.selection.diagnostics import NOTHING
 from occamap.selection.plan import Cell, Plan, Search, check_search
 from occamap.selection.results import collect, diagnose, table
 from occamap.selection.rules import ONE_SPLIT, check_rule, choose, frontier
-from occamap.selection.run import check_client, run_dask, run_local
+from occamap.selection.run import run_dask, run_local
 from occamap.selection.scoring import check_projection
 from occamap.selection.splits import Split, check_splits
 from occamap.sinkhorn import CostFamily
@@ -148,7 +149,7 @@ class MongeMapCV(BaseEstimator):
         if self.rule == "one_se" and len(splits) < 2:
             raise InputError(ONE_SPLIT)
         if client is not None:
-            check_client(client)
+            given_client(client)
         self._forget()
         seed = int(np.random.SeedSequence(self.random_state).generate_state(3)[2])
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,29 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Some γ of one penalty and ε, by their numbers: solved one after the other, each from those before."""
+
+    family: int
+    solver: int
+    gammas: tuple[float, ...]
+
+
+def chains(gammas: Sequence[tuple[float, ...]], solvers: int, longest: int | None = None) -> list[Chain]:
+    """The γ of each penalty at each ε, in one chain or in several of at most so many γ.
+
+    >>> [chain.gammas for chain in chains([(0.0, 0.1, 1.0)], 1, longest=2)]
+    [(0.0, 0.1), (1.0,)]
+    """
+    return [
+        Chain(family, solver, those[start : start + (longest or len(those))])
+        for family, those in enumerate(gammas)
+        for solver in range(solvers)
+        for start in range(0, len(those), longest or len(those))
+    ]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What every split needs: samples, the costs of each penalty at each γ, and the grid."""
 
@@ -46,6 +70,11 @@ class Plan:
     seed: int
     max_memory: int | str | None
 
+    def __sizeof__(self) -> int:
+        """Bytes of the arrays, so that a cluster knows what it would cost to move them."""
+        parts = sum(part.nbytes for family in self.families for part in family.parts or ())
+        return parts + self.problem.source.__sizeof__() + self.problem.target.__sizeof__()
+
     def cells(self) -> list[Cell]:
         """The grid, in the order in which it is evaluated."""
         return [
@@ -56,6 +85,10 @@ class Plan:
             for ties in self.ties
             for relax in self.relaxes
         ]
+
+    def chains(self) -> list[Chain]:
+        """The γ of each penalty and ε, in the order of the grid."""
+        return chains(self.gammas, len(self.solvers))
 
     def family_index(self, cell: int) -> int:
         """Which of the families this cell of the grid belongs to."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from occamap._memory import Budget
-from occamap._optional import optional
 from occamap._workers import Workers, count_jobs
-from occamap.errors import ClusterError, InputError, OccamapError
 from occamap.maps.progress import Progress
+from occamap.scale import results, scattered, tasks
+from occamap.scale.task import listener
 from occamap.selection.evaluation import SplitScores, evaluate_split
 from occamap.selection.plan import Plan
 from occamap.selection.splits import Split
-
-LATENCY = 1.0  # seconds between questions whether to go on
 
 
 class _CancelledError(Exception):
@@ -62,43 +59,20 @@ def _room(plan: Plan, splits: Sequence[Split]) -> int:
     return int(left // (8.0 * (n * m * matrices + within)))
 
 
-def check_client(client: Any) -> None:
-    """Raise unless it is a Dask client with workers."""
-    if not isinstance(client, optional("distributed", "client=").Client):
-        raise InputError(f"client must be a dask.distributed.Client; got {type(client).__name__}")
-    if client.status != "running" or not client.scheduler_info()["workers"]:
-        raise InputError("client must be connected to a scheduler with at least one worker; this one is not")
-
-
 def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progress) -> list[SplitScores]:
-    """A task a split; the samples and costs travel to each worker once."""
-    distributed = optional("distributed", "client=")
-    begun, stop = time.monotonic(), distributed.Event(f"occamap-{uuid.uuid4()}", client=client)
-    shared = client.scatter(plan, broadcast=True, hash=False)
-    futures = [client.submit(_on_worker, shared, split, stop.name, pure=False) for split in splits]
-    try:
-        for done, _ in enumerate(distributed.as_completed(futures), start=1):
-            progress.bar(done, len(splits), "splits", begun)
-        return [future.result() for future in futures]
-    except OccamapError:
-        raise
-    except Exception as error:
-        raise ClusterError(f"the cluster lost the evaluation, so call fit again; it says: {error}") from error
-    finally:
-        stop.set()  # what is still running sees it; what is not started never will be
-        client.cancel(futures)
+    """A task a split; the samples and costs travel to each worker once, and again where one is lost."""
+    begun, finished = time.monotonic(), 0
+
+    def done(_: int, __: SplitScores) -> None:
+        nonlocal finished
+        finished += 1
+        progress.bar(finished, len(splits), "splits", begun)
+
+    with tasks(client) as submit:
+        shared = scattered(client, plan, broadcast=True)
+        return results(client, [submit(_on_worker, shared, split, submit.event.name) for split in splits], done)
 
 
 def _on_worker(plan: Plan, split: Split, stop: str) -> SplitScores:
     """A split, on a thread of a Dask worker, until someone sets the event of this name."""
-    distributed = optional("distributed", "client=")
-    event, asked = distributed.Event(stop), time.monotonic()
-
-    def tick(_: int) -> None:
-        nonlocal asked
-        if time.monotonic() - asked > LATENCY:
-            if event.is_set():
-                raise _CancelledError
-            asked = time.monotonic()
-
-    return evaluate_split(plan, split, 1, tick)
+    return evaluate_split(plan, split, 1, listener(stop))
