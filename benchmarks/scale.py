@@ -136,7 +136,7 @@ def write(results: dict[str, Any]) -> None:
         lines += [
             f"## A share of {found['n']:,} targets, {found['effective_targets']:.0f} of them effective",
             "",
-            f"{found['n']:,} × {found['n']:,} × {found['d']:,}; relative error of the displacements of unseen cells, at "
+            f"{found['n']:,} × {found['n']:,} × {found['d']:,}; relative error of displacements of unseen cells, at "
             f"the ε of the whole fit ({found['seconds']:.0f} s).",
             "",
             "| share of the targets | error | standard error foretold | seconds | mini-batches: error | seconds |",

@@ -6,9 +6,16 @@ import math
 import os
 import re
 import sys
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from occamap.errors import InputError, MemoryBudgetError
+
+Lent = Sequence["weakref.ref[NDArray[Any]]"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -96,20 +103,28 @@ def peak() -> int:
 
 
 class Budget:
-    """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included."""
+    """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included.
 
-    def __init__(self, max_memory: int | float | str | None) -> None:
+    Only `lent` arrays, those that the caller holds and passed in, do not count, as long as they are there.
+    """
+
+    def __init__(self, max_memory: int | float | str | None, lent: Lent = ()) -> None:
         self.limit = None if max_memory is None else parse_size(max_memory)
+        self.lent = lent
 
     def left(self) -> float:
         """Bytes left for work; infinite without a limit."""
-        return float("inf") if self.limit is None else self.limit - resident()
+        return float("inf") if self.limit is None else self.limit - self.held()
+
+    def held(self) -> int:
+        """Bytes that count."""
+        return resident() - sum(array.nbytes for array in (known() for known in self.lent) if array is not None)
 
     def require(self, size: float, what: str) -> None:
         """Refuse work that needs `size` bytes more than the process holds, and say what would do."""
         if self.limit is not None and size > self.left():
-            need = resident() + size
+            need, beside = self.held() + size, " beside what was passed in" if self.lent else ""
             raise MemoryBudgetError(
-                f"{what} needs {format_size(size)} more, and this process holds {format_size(resident())}; "
+                f"{what} needs {format_size(size)} more, and this process holds {format_size(self.held())}{beside}; "
                 f"with a margin, give max_memory at least {format_size(need * 1.02)}; it is {format_size(self.limit)}"
             )

@@ -14,7 +14,7 @@ from occamap._kernels.jit import LANES
 from occamap._optional import optional
 from occamap._validate import Samples, check_same_features
 from occamap.maps.progress import Progress
-from occamap.scale import given_client, results, scattered, tasks
+from occamap.scale import given_client, results, tasks
 from occamap.scale.blocks import check_array
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def moved_on_cluster(model: MongeMap, samples: Samples, client: Any) -> sp.csr_a
     client = given_client(client)
     step = max(LANES, min(BLOCK, -(-samples.shape[0] // (2 * len(client.nthreads())))))
     with tasks(client) as submit, Progress(model.verbose) as progress:
-        carried = scattered(client, _carried(model), broadcast=True)
+        carried = submit.send(_carried(model), broadcast=True)
         parts = []
         for start in range(0, samples.shape[0], step):
             rows = samples.rows(start, min(start + step, samples.shape[0]))
-            parts.append(submit(_move, scattered(client, _raw(rows)), carried, "displacement"))
+            parts.append(submit(_move, submit.send(_raw(rows)), carried, "displacement"))
         done = 0
 
         def told(_: int, __: Any) -> None:

@@ -68,9 +68,10 @@ class MongeMap(BaseEstimator):
     tol, max_iter
         Stop at this marginal error (Σ_j |mass at y_j − b_j|), or after so many iterations.
     max_memory
-        Bytes, or a size such as "2GB", that the process is to stay within. Where the costs of all pairs do not fit,
-        they are kept in float32 (if the tolerance allows that), on disk, or computed again in each pass, whichever is
-        faster; `report_` says which. None: the costs may take most of the memory that the machine has left.
+        Bytes, or a size such as "2GB", that the process is to stay within, beside the arrays that you pass. Where the
+        costs of all pairs do not fit, they are kept in float32 (if the tolerance allows that), on disk, or computed
+        again in each pass, whichever is faster; `report_` says which. None: the costs may take most of the memory that
+        the machine has left.
     n_jobs
         Threads; all cores if None or -1. The result does not depend on it.
     verbose
@@ -153,7 +154,7 @@ class MongeMap(BaseEstimator):
 
     def _solve(self, cost: Cost, solver: Solver, problem: Problem, progress: Progress) -> tuple[Solution, str, str]:
         """Potentials, where the costs were, and why."""
-        source, target, budget = problem.source, problem.target, Budget(self.max_memory)
+        source, target, budget = problem.source, problem.target, Budget(self.max_memory, problem.lent)
         with Workers(self.n_jobs) as workers:
             if budget.limit is not None:
                 self._rehearse(cost, source, target)
@@ -229,12 +230,13 @@ class MongeMap(BaseEstimator):
             del self.feature_names_in_
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
+        self._lent = problem.lent
         self._towards = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
 
     @property
     def _source(self) -> Samples:
         if isinstance(self._given, RemoteSamples):
-            self._given = self._given.gather(Budget(self.max_memory))
+            self._given = self._given.gather(self._budget())
         return self._given
 
     @property
@@ -295,19 +297,19 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             chosen = self._towards if side == "source" else self._back
             damping = 1.0 if self.reach_ is None else self.reach_ / (self.reach_ + self.epsilon_)
-            return damping * chosen.potential(samples, workers, Budget(self.max_memory))
+            return damping * chosen.potential(samples, workers, self._budget())
 
     def weights(self, X: Any) -> Floats:
         """The Gibbs weights p_j(x) of the targets, one row a sample, each summing to one."""
         samples = self._check_new(X)
         with Workers(self.n_jobs) as workers:
-            return self._towards.weights(samples, workers, Budget(self.max_memory))
+            return self._towards.weights(samples, workers, self._budget())
 
     def plan(self) -> Floats:
         """The coupling P_ij = a_i b_j exp((f_i + g_j − C_ij)/ε) of the fitted samples."""
         check_is_fitted(self, "g_")
         with Workers(self.n_jobs) as workers:
-            plan = self._towards.weights(self._source, workers, Budget(self.max_memory))
+            plan = self._towards.weights(self._source, workers, self._budget())
         plan *= self._row_masses()[:, None]
         return plan
 
@@ -345,11 +347,17 @@ class MongeMap(BaseEstimator):
         )
         return samples
 
+    def _budget(self) -> Budget:
+        return Budget(self.max_memory, self._lent)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_lent": ()}
+
     def _displace(self, side: Side, samples: Samples, finish: Any) -> sp.csr_array:
         ties = TIES.index(check_choice(self.ties, "ties", TIES))
         relax = check_number(self.relax, "relax", 0, 1)
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
-            budget = Budget(self.max_memory)
+            budget = self._budget()
             moved = side.displace(samples, finish, ties, relax, workers, budget, progress.moves)
         if moved.dtype != samples.dtype:
             moved = moved.astype(samples.dtype)
@@ -360,7 +368,7 @@ class MongeMap(BaseEstimator):
         """x + step·∇f_ε(x) of each row, in the container of X."""
         samples = self._check_new(X)
         with Workers(self.n_jobs) as workers:
-            field = self._towards.field(samples, workers, Budget(self.max_memory))
+            field = self._towards.field(samples, workers, self._budget())
         return restore(samples.dense() + step * field, samples)
 
     def _apply(self, side: Side, samples: Samples) -> Any:

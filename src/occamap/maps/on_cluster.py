@@ -66,7 +66,7 @@ def solve_on_cluster(
     client, told = given_client(client, "a Dask array" if client is None else "client="), Told(progress.tell)
     with tasks(client) as submit, Workers(1) as workers:
         given = X, Y, a, b, cost
-        problem, rows = _remote(*given, submit) if is_dask(X) else _local(*given, max_memory, client)
+        problem, rows = _remote(*given, submit) if is_dask(X) else _local(*given, max_memory, submit)
 
         def costs(single: bool) -> ClusterCost:
             return ClusterCost(cost, rows, problem.target, submit, single, progress.costs, told)
@@ -76,10 +76,10 @@ def solve_on_cluster(
 
 
 def _local(
-    X: Any, Y: Any, a: Any, b: Any, cost: Cost, max_memory: int | str | None, client: Any
+    X: Any, Y: Any, a: Any, b: Any, cost: Cost, max_memory: int | str | None, submit: Tasks
 ) -> tuple[Problem, RowBlocks]:
     problem = check_problem(X, Y, a, b, [cost], max_memory)
-    return problem, LocalRows(problem.source, client)
+    return problem, LocalRows(problem.source, submit)
 
 
 def _remote(X: Any, Y: Any, a: Any, b: Any, cost: Cost, submit: Tasks) -> tuple[Problem, RowBlocks]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from occamap._memory import Budget
+from occamap._memory import Budget, Lent
 from occamap._validate import Samples, check_same_features, check_samples, check_weights
 from occamap.costs import Cost
 
@@ -25,6 +26,11 @@ class Problem:
     a: Floats
     b: Floats
     names: NDArray[Any] | None = None
+    lent: Lent = ()
+    """The caller's arrays, of which the samples are copies."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lent": ()}
 
     def restricted(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Problem:
         """These rows of the source and of the target, their masses scaled to one again."""
@@ -43,6 +49,8 @@ def check_problem(
         cost._check_scale(max(source.largest(), target.largest()))
     masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
     borrowed = [*source.borrowed().values(), *target.borrowed().values()]
-    Budget(max_memory).require(sum(array.nbytes for array in borrowed), "a copy of the samples")
+    lent = tuple({id(array): weakref.ref(array) for array in borrowed}.values())
+    Budget(max_memory, lent).require(sum(array.nbytes for array in borrowed), "a copy of the samples")
     names = source.names if source.names is not None else target.names
-    return Problem(replace(source.owned(), names=names), replace(target.owned(), names=names), *masses, names)
+    source, target = (replace(samples.owned(), names=names) for samples in (source, target))
+    return Problem(source, target, *masses, names, lent)

@@ -118,10 +118,12 @@ class Side:
 
     def _prepare(self, X: Samples, budget: Budget, workers: Workers) -> tuple[Samples, Displacer]:
         dtype = self.cost._work_dtype(X, self.anchors)
-        if dtype not in self._prepared:
-            anchors = self.anchors.astype(dtype)
-            self._prepared[dtype] = self.cost._displacer(anchors)
-        budget.require(move_bytes(self.anchors, workers.count), f"moving {LANES} samples a thread")
+        what = f"moving {LANES} samples a thread"
+        if dtype in self._prepared:
+            budget.require(_block_bytes(self.anchors.shape, workers.count), what)
+        else:
+            budget.require(move_bytes(self.anchors, workers.count), what)
+            self._prepared[dtype] = self.cost._displacer(self.anchors.astype(dtype))
         return X.without(self.frozen).astype(dtype), self._prepared[dtype]
 
 
@@ -132,8 +134,13 @@ def _spans(X: Samples) -> Iterator[tuple[int, int]]:
 
 def move_bytes(anchors: Samples, threads: int) -> int:
     """Bytes that it takes to move LANES samples a thread: the targets by columns, and blocks under way."""
-    m, d = anchors.shape
-    return pairs_bytes(anchors) + 3 * anchors.data.nbytes + 8 * d + threads * LANES * (40 * m + 4 * min(d, 2**17))
+    columns = 3 * anchors.data.nbytes + 8 * anchors.shape[1]
+    return pairs_bytes(anchors) + columns + _block_bytes(anchors.shape, threads)
+
+
+def _block_bytes(shape: tuple[int, int], threads: int) -> int:
+    m, d = shape
+    return threads * LANES * (40 * m + 4 * min(d, 2**17))
 
 
 class _Rows:

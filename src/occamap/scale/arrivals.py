@@ -89,8 +89,8 @@ class Watch:
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         if self.client.status == "closed" or now - self._since > TIMEOUT:
-            gone = "has no workers left" if running else "does not answer any more"
-            raise ClusterError(f"the cluster {gone}: start it again, and call again")
+            gone = "has no workers left: start some" if running else "does not answer any more: start it again"
+            raise ClusterError(f"the cluster {gone}, and call again")
         return False
 
     def wait(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ import scipy.sparse as sp
 from occamap._validate import Samples, check_samples
 from occamap.costs.base import Cost
 from occamap.errors import InputError
-from occamap.scale.cluster import Recipe, Tasks, results, scattered
+from occamap.scale.cluster import Tasks, results
 
 Span = tuple[int, int]
 
@@ -34,27 +33,26 @@ class RowBlocks(Protocol):
 class LocalRows:
     """Rows of this process, sent to a worker each time that one needs them."""
 
-    def __init__(self, X: Samples, client: Any) -> None:
-        self.X, self.shape, self.client = X, X.shape, client
+    def __init__(self, X: Samples, tasks: Tasks) -> None:
+        self.X, self.shape, self.tasks = X, X.shape, tasks
 
     def work_dtype(self, cost: Cost, Y: Samples) -> Any:
         return cost._work_dtype(self.X, Y)
 
     def pieces(self, span: Span) -> tuple[Any, ...]:
-        return scattered(self.client, self.X.rows(*span)), (0, span[1] - span[0])
+        return self.tasks.send(self.X.rows(*span)), (0, span[1] - span[0])
 
 
 class DaskRows:
     """The chunks of a Dask array, checked where they are; they stay there."""
 
     def __init__(self, array: Any, name: str, tasks: Tasks) -> None:
-        self.shape, self.client = array.shape, tasks.client
+        self.shape = array.shape
         ends = np.cumsum(array.chunks[0])
         self.spans = [(int(end - size), int(end)) for end, size in zip(ends, array.chunks[0], strict=True)]
-        delayed = array.to_delayed().ravel()
-        raw = [Recipe(partial(self.client.compute, chunk)) for chunk in delayed]
+        raw = [tasks.compute(chunk) for chunk in array.to_delayed().ravel()]
         self.chunks = [tasks(_checked, chunk, name, array.shape[1]) for chunk in raw]
-        facts = results(self.client, [tasks(_facts, chunk) for chunk in self.chunks])
+        facts = results(tasks.client, [tasks(_facts, chunk) for chunk in self.chunks])
         self.largest = max(largest for largest, _ in facts)
         self.dtype = np.result_type(*(dtype for _, dtype in facts))
 

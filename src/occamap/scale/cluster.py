@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,12 @@ def connect(address: str | None) -> Iterator[Any]:
         yield None
         return
     distributed = _distributed("--dask")
+    with _quiet(), _client(distributed, address) as client:
+        yield client
 
+
+@contextmanager
+def _client(distributed: Any, address: str) -> Iterator[Any]:
     try:
         client = distributed.Client(address, timeout=arrivals.TIMEOUT, set_as_default=False, name="occamap")
     except (OSError, ValueError, TimeoutError) as error:
@@ -48,6 +54,20 @@ def connect(address: str | None) -> Iterator[Any]:
                 f"dask must have workers; the scheduler at {address} has none: start some with `dask worker {address}`"
             ) from error
         yield client
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask's own words for what befalls a cluster go nowhere: those who called are told once, in a sentence."""
+    known = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    loggers = [logger for logger in map(logging.getLogger, known) if not logger.disabled]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.disabled = False
 
 
 def given_client(client: Any, what: str = "client=") -> Any:
@@ -102,13 +122,16 @@ class Tasks:
 
     def __init__(self, client: Any) -> None:
         self.client, self._futures = client, weakref.WeakSet[Any]()
+        self._borrowed = weakref.WeakSet[Any]()
+        self._holders: dict[str, list[str]] = {}
         self.event = _distributed("client=").Event(client=client)
 
-    def __call__(self, work: Callable[..., Any], *arguments: Any, **options: Any) -> Recipe:
-        """work(*arguments) on some worker, where each Recipe stands for its value."""
+    def __call__(self, work: Callable[..., Any], *arguments: Any, near: Recipe | None = None) -> Recipe:
+        """work(*arguments) on some worker, where each Recipe stands for its value; if it can be, where `near` is."""
 
         def make() -> Any:
             given = [one.future if isinstance(one, Recipe) else one for one in arguments]
+            options = {} if near is None else self._at(near.future)
             key = f"{work.__name__.strip('_')}-{uuid.uuid4().hex}"
             future = self.client.submit(run, work, *given, pure=False, key=key, **options)
             self._futures.add(future)
@@ -116,9 +139,43 @@ class Tasks:
 
         return Recipe(make)
 
+    def send(self, value: Any, broadcast: bool = False) -> Recipe:
+        """A value of this process, sent to one worker or to all."""
+        return self.read(lambda: value, broadcast)
+
+    def read(self, read: Callable[[], Any], broadcast: bool = False) -> Recipe:
+        """The same of a value that is read each time that it is to be sent, so that this process need not keep it."""
+
+        def make() -> Any:
+            future = self.client.scatter(read(), broadcast=broadcast, hash=False, timeout=arrivals.BEAT)
+            self._futures.add(future)
+            return future
+
+        return Recipe(make)
+
+    def compute(self, delayed: Any) -> Recipe:
+        """What a delayed value of Dask comes to; others may use it, too."""
+
+        def make() -> Any:
+            self._borrowed.add(future := self.client.compute(delayed))
+            return future
+
+        return Recipe(make)
+
+    def _at(self, future: Any) -> dict[str, Any]:
+        """Options that keep a task to the workers that hold this value, unless they are lost: Dask would move it."""
+        if future.key not in self._holders:
+            found = self.client.who_has([future])[future.key] if future.status == "finished" else ()
+            if not found:
+                return {}
+            self._holders[future.key] = list(found)
+        return {"workers": self._holders[future.key], "allow_other_workers": True}
+
     def stop(self) -> None:
         """Cancel all; running tasks that have a `listener` of the event see it."""
         if self.client.status == "running":
             with suppress(OSError):  # the scheduler has just gone
                 self.event.set()
                 self.client.cancel(list(self._futures))
+                for future in self._borrowed:
+                    future.release()

@@ -13,7 +13,7 @@ class Recipe:
     """A value on the cluster, with the way to make it: `make` sends it or submits a task, and returns a future."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._make, self.tries = make, 0
+        self.make, self.tries = make, 0
         self._future: Any = None
         self._lock = threading.RLock()
 
@@ -22,7 +22,7 @@ class Recipe:
         """A future that is pending or done; made again where it is gone."""
         with self._lock:
             if self._future is None or self._future.status in GONE:
-                self._future = self._make()
+                self._future = self.make()
                 self.tries += 1
             return self._future
 

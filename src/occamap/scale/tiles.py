@@ -16,7 +16,7 @@ from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.costs.generic import Pairs
 from occamap.scale.blocks import RowBlocks, stack
-from occamap.scale.cluster import Recipe, Tasks, results, scattered
+from occamap.scale.cluster import Recipe, Tasks, results
 from occamap.sinkhorn.operator import CostBlocks, Floats, RecomputedCost, StoredCost, Tile, fill, tile_spans
 
 R = TypeVar("R")
@@ -61,7 +61,7 @@ class ClusterCost:
         self.place = f"{'on the workers' if place else 'computed again on the workers in each pass'}, {dtype}"
         if note is not None:
             note(f"{why}: {self.place}")
-        target = scattered(self.client, Target(cost, Y, X.work_dtype(cost, Y)), broadcast=True)
+        target = tasks.send(Target(cost, Y, X.work_dtype(cost, Y)), broadcast=True)
         self.spans = list(tile_spans(self.shape))
         self.tiles = [tasks(_build, target, dtype, place, *X.pieces(span)) for span in self.spans]
         count = 0
@@ -85,7 +85,7 @@ class ClusterCost:
         known = [self._share(value) if isinstance(value, np.ndarray) else value for value in shared]
         parts = [tuple(vector[slice(*span)] for vector in rows) for span in self.spans]
         passes = [
-            self.tasks(_run, work, tile, *part, *known)
+            self.tasks(_run, work, tile, *part, *known, near=tile)
             for tile, part in zip(self.tiles, parts, strict=True)
         ]
         return iter(results(self.client, passes))
@@ -93,7 +93,7 @@ class ClusterCost:
     def _share(self, vector: Floats) -> Recipe:
         """A vector on all workers, sent once; the last few are remembered."""
         if id(vector) not in self._sent:
-            self._sent[id(vector)] = vector, scattered(self.client, vector, broadcast=True)
+            self._sent[id(vector)] = vector, self.tasks.send(vector, broadcast=True)
             while len(self._sent) > 4:
                 self._sent.pop(next(iter(self._sent)))
         return self._sent[id(vector)][1]

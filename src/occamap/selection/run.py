@@ -10,7 +10,7 @@ from typing import Any
 from occamap._memory import Budget
 from occamap._workers import Workers, count_jobs
 from occamap.maps.progress import Progress
-from occamap.scale import results, scattered, tasks
+from occamap.scale import results, tasks
 from occamap.scale.task import listener
 from occamap.selection.evaluation import SplitScores, evaluate_split
 from occamap.selection.plan import Plan
@@ -69,7 +69,7 @@ def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progres
         progress.bar(finished, len(splits), "splits", begun)
 
     with tasks(client) as submit:
-        shared = scattered(client, plan, broadcast=True)
+        shared = submit.send(plan, broadcast=True)
         return results(client, [submit(_on_worker, shared, split, submit.event.name) for split in splits], done)
 
 
