@@ -12,6 +12,7 @@ import zipfile
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -507,3 +508,23 @@ def test_the_digest_of_a_directory_is_that_of_names_and_contents(tmp_path):
     assert sha256(tmp_path / "y") != first
     (store / "a").rename(store / "e")
     assert sha256(store) != first
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
+def test_an_evaluation_within_a_budget_reads_the_file_by_parts_and_knows_the_same_data(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept of one is resumed by the other: the digest of the numbers does not depend on how they are read."""
+    from occamap.evaluation import protocol, run
+
+    adata = oc.datasets.simulate_perturbation(60, 50, 120, effect=1.5).to_anndata()
+    adata.X = {"csr": adata.X, "csc": adata.X.tocsc(), "dense": adata.X.toarray()}[kind]
+    asked: Any = {"groupby": "condition", "control": "control", "costs": ["l1"], "gammas": [1.0], "splits": 2}
+    wanted = oc.evaluate(adata, **asked, out=tmp_path / "out")
+    put(adata, tmp_path / name)
+    monkeypatch.setattr(protocol, "ROWS", 32)
+    found = oc.evaluate(tmp_path / name, **asked, max_memory="4GB")
+    pd.testing.assert_frame_equal(found, wanted)
+    monkeypatch.setattr(run, "_run", None)  # nothing is left to compute
+    pd.testing.assert_frame_equal(oc.evaluate(tmp_path / name, **asked, out=tmp_path / "out", max_memory="4GB"), wanted)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from occamap._backed import is_backed, read
 from occamap._containers import in_memory
-from occamap._validate import check_choice, check_count, check_number, check_samples
+from occamap._validate import Samples, check_choice, check_count, check_number, check_samples
 from occamap.costs import L1, STVS, Cost, KOverlap
 from occamap.errors import InputError
 from occamap.sinkhorn import EpsilonRule
@@ -23,6 +24,7 @@ BASELINES = "identity", "mean_shift", "treated"
 GAMMAS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0
 OPEN = "splits", "targets"  # more of these may be asked for later
 MOST = 10_000  # splits
+ROWS = 1_024  # of a matrix in a file, read at a time
 FEWEST = 10  # cells of each group: two to test on, at a fifth
 
 
@@ -193,10 +195,23 @@ def _conditions(adata: Any, groupby: str, control: Any, targets: Any, within: st
 
 
 def digest(adata: Any, layer: str | None, columns: Sequence[str]) -> str:
-    """Of the numbers, the names of the genes, and these columns of obs."""
-    found = hashlib.sha256()
-    for array in check_samples(in_memory(matrix_of(adata, layer), "adata"), "adata").stored():
-        found.update(np.ascontiguousarray(array).data)
+    """Of the numbers, the names of the genes, and these columns of obs; a matrix in a file is read a part at a time."""
+    parts = [hashlib.sha256() for _ in range(3)]
+    for rows in _row_blocks(matrix_of(adata, layer)):
+        indptr, *entries = rows.stored()
+        for part, array in zip(parts, (np.diff(indptr), *entries), strict=True):
+            part.update(np.ascontiguousarray(array).data)
+    found = hashlib.sha256(b"".join(part.digest() for part in parts))
     for names in (adata.var_names, *(labels(adata, column) for column in columns)):
         found.update(json.dumps([None if name is None else str(name) for name in names]).encode())
     return found.hexdigest()
+
+
+def _row_blocks(matrix: Any) -> Iterator[Samples]:
+    """The rows, from top to bottom, as many at a time as are stored; those in a file by themselves."""
+    if not is_backed(matrix) or getattr(matrix, "format", "csr") != "csr":  # CSC cannot be read by rows
+        yield check_samples(in_memory(matrix, "adata"), "adata")
+        return
+    for start in range(0, matrix.shape[0], ROWS):
+        rows = np.arange(start, min(start + ROWS, matrix.shape[0]))
+        yield check_samples(read(matrix, "adata", rows), "adata")

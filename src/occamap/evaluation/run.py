@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pandas as pd
@@ -120,47 +121,49 @@ def evaluate(
     True
     """
     path = adata if isinstance(adata, str | os.PathLike) else getattr(adata, "filename", None)
-    if isinstance(adata, str | os.PathLike):
-        adata = _h5ad.read(adata, "adata")
-    protocol, conditions = check_protocol(
-        adata,
-        groupby=groupby,
-        control=control,
-        targets=targets,
-        within=within,
-        layer=layer,
-        counts=counts,
-        costs=costs,
-        gammas=gammas,
-        k=k,
-        epsilon=epsilon,
-        epsilon_scale=epsilon_scale,
-        ties=ties,
-        relax=relax,
-        splits=splits,
-        test_size=test_size,
-        hvg=hvg,
-        components=components,
-        markers=markers,
-        close_ups=close_ups,
-        tol=tol,
-        max_iter=max_iter,
-        random_state=random_state,
-    )
-    count_jobs(n_jobs)
-    Budget(max_memory)
-    if client is not None:
-        given_client(client)
-    content = digest(adata, layer, [groupby] if within is None else [groupby, within])
-    data = DataFile(str(path or ""), content, adata.shape)
-    store = Store(out, protocol, data, conditions)
-    with Progress(verbose) as progress:
-        bar = Bar(len(conditions) * protocol.splits * rows_a_split(protocol), progress, tick)
-        if client is None:
-            _run_here(Preparation(adata, protocol, max_memory, n_jobs), store, bar)
-        else:
-            run_on_cluster(adata, store, client, max_memory, bar)
-    return store.finish()
+    with ExitStack() as files:
+        if isinstance(adata, str | os.PathLike):
+            file, adata = adata, _h5ad.read(adata, "adata", backed=max_memory is not None)
+            files.enter_context(_h5ad.using(adata, file, "adata"))
+        protocol, conditions = check_protocol(
+            adata,
+            groupby=groupby,
+            control=control,
+            targets=targets,
+            within=within,
+            layer=layer,
+            counts=counts,
+            costs=costs,
+            gammas=gammas,
+            k=k,
+            epsilon=epsilon,
+            epsilon_scale=epsilon_scale,
+            ties=ties,
+            relax=relax,
+            splits=splits,
+            test_size=test_size,
+            hvg=hvg,
+            components=components,
+            markers=markers,
+            close_ups=close_ups,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+        )
+        count_jobs(n_jobs)
+        Budget(max_memory)
+        if client is not None:
+            given_client(client)
+        content = digest(adata, layer, [groupby] if within is None else [groupby, within])
+        data = DataFile(str(path or ""), content, adata.shape)
+        store = Store(out, protocol, data, conditions)
+        with Progress(verbose) as progress:
+            bar = Bar(len(conditions) * protocol.splits * rows_a_split(protocol), progress, tick)
+            if client is None:
+                _run_here(Preparation(adata, protocol, max_memory, n_jobs), store, bar)
+            else:
+                run_on_cluster(adata, store, client, max_memory, bar)
+        return store.finish()
 
 
 def _run_here(prepare: Preparation, store: Store, bar: Bar) -> None:
