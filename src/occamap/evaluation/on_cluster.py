@@ -20,7 +20,7 @@ from occamap.evaluation.shared import Cells, Shared, cells_of, share
 from occamap.evaluation.split import Held, Part, Scoring, parts
 from occamap.evaluation.store import Store
 from occamap.scale import Recipe, tasks
-from occamap.scale.arrivals import BEAT, arrivals
+from occamap.scale.arrivals import arrivals
 from occamap.scale.cluster import Tasks
 from occamap.scale.task import listener, one_blas_thread
 
@@ -74,7 +74,7 @@ class _Asked:
 
     def _shared(self, condition: Condition) -> Recipe:
         protocol, stop = self.store.protocol, self.submit.event.name
-        cells, key = _sent(self.adata, protocol, condition, self.submit.client, self.budget)
+        cells, key = _sent(self.adata, protocol, condition, self.submit, self.budget)
         if self._within is None or self._within[0] != key:
             self._within = key, self.submit(_within, cells, stop)
         nobody = np.empty(0, dtype=np.int64)
@@ -83,18 +83,18 @@ class _Asked:
 
 
 def _sent(
-    adata: Any, protocol: Protocol, condition: Condition, client: Any, budget: Budget
+    adata: Any, protocol: Protocol, condition: Condition, submit: Tasks, budget: Budget
 ) -> tuple[Recipe, bytes]:
     """The cells of a condition on a worker, and their key. To be sent again they are read again: no copy stays here."""
-    read = [cells_of(adata, protocol, condition)]
-    key = read[0].key
+    first = [cells_of(adata, protocol, condition)]
+    key = first[0].key
 
-    def send() -> Any:
-        cells = read.pop() if read else cells_of(adata, protocol, condition)
+    def read() -> Cells:
+        cells = first.pop() if first else cells_of(adata, protocol, condition)
         budget.require(cells.__sizeof__(), f"sending the cells of {condition.label}")
-        return client.scatter(cells, hash=False, timeout=BEAT)
+        return cells
 
-    return Recipe(send), key
+    return submit.read(read), key
 
 
 def _window(client: Any) -> Callable[[], float]:

@@ -147,7 +147,7 @@ class Tasks:
         """The same of a value that is read each time that it is to be sent, so that this process need not keep it."""
 
         def make() -> Any:
-            future = self.client.scatter(read(), broadcast=broadcast, hash=False, timeout=arrivals.BEAT)
+            [future] = self.client.scatter([read()], broadcast=broadcast, hash=False, timeout=arrivals.BEAT)
             self._futures.add(future)
             return future
 
