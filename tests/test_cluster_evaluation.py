@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
 import occamap as oc
+from occamap._workers import Workers
 from occamap.cli.app import app
 from occamap.errors import ClusterError, InputError, MemoryBudgetError
 from occamap.run_record import RunRecord
@@ -25,8 +30,14 @@ anndata = pytest.importorskip("anndata")
 pytest.importorskip("pyarrow")
 pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
 
+from occamap.evaluation.protocol import Protocol, check_protocol  # noqa: E402
+from occamap.evaluation.shared import Preparation  # noqa: E402
+from occamap.evaluation.split import Held  # noqa: E402
+
+PROTOCOL = [field.name for field in fields(Protocol)]
 ASKED = {"groupby": "drug", "control": "none", "costs": ["sql2", "sql2_pca", "l1"], "gammas": [0.1, 0.3, 1.0]}
 ASKED |= {"splits": 3, "components": 5, "markers": 10, "close_ups": ["x"], "verbose": False}
+ASKED_OF_PROTOCOL = {name: value for name, value in ASKED.items() if name in PROTOCOL}
 ROWS = 2 * 3 * 8
 WORDS = ["--groupby", "drug", "--control", "none"]
 
@@ -346,6 +357,35 @@ def test_alignment_is_restored_in_place():
     assert cost.C.flags.aligned
     sizes = cost.sizes
     assert task.aligned(cost).sizes is sizes
+
+
+def test_what_travels_says_how_large_it_is_and_takes_nothing_else_along(cells):
+    protocol, [condition, _] = check_protocol(cells, **_defaults(), **ASKED_OF_PROTOCOL)
+    shared = Preparation(cells, protocol, None, 2)(condition, lambda: None)
+    with Workers(1) as workers:
+        held = Held(shared, 0, workers, lambda _: None)
+    for value in (shared, held):
+        assert sys.getsizeof(value) == pytest.approx(len(pickle.dumps(value)), rel=0.25)
+    assert shared.problem.source.template is None
+
+
+def _defaults():
+    names = {name: entry.default for name, entry in inspect.signature(oc.evaluate).parameters.items()}
+    return {name: names[name] for name in PROTOCOL if name not in ASKED_OF_PROTOCOL}
+
+
+def test_blas_has_one_thread_as_long_as_anyone_asks_for_it():
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, "blas"):
+        first, second = task.one_blas_thread(), task.one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert threads() == {1}
+        second.__exit__(None, None, None)
+        assert threads() == {2}
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
