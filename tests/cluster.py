@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -50,7 +51,10 @@ class Cluster:
         """A client of its own: close it, or use it as a context."""
         import distributed
 
-        return distributed.Client(self.address, timeout=PATIENCE, set_as_default=False)
+        for _ in range(9):
+            with suppress(AssertionError):  # Dask's own, where the scheduler has more to say than that it is there
+                return distributed.Client(self.address, timeout=PATIENCE, set_as_default=False)
+        raise RuntimeError(f"no client can connect to {self.address}")
 
     def add(self, count: int = 1) -> None:
         """Start so many more workers, and wait for them."""

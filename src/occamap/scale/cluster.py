@@ -40,8 +40,8 @@ def connect(address: str | None) -> Iterator[Any]:
 @contextmanager
 def _client(distributed: Any, address: str) -> Iterator[Any]:
     try:
-        client = distributed.Client(address, timeout=arrivals.TIMEOUT, set_as_default=False, name="occamap")
-    except (OSError, ValueError, TimeoutError) as error:
+        client = _connected(distributed, address)
+    except (OSError, ValueError) as error:  # a TimeoutError is an OSError
         told = " ".join(str(error).split())[:200]
         raise InputError(
             f"dask must be the address that `dask scheduler` shows, as tcp://10.0.0.1:8786; got {address!r}: {told}"
@@ -54,6 +54,13 @@ def _client(distributed: Any, address: str) -> Iterator[Any]:
                 f"dask must have workers; the scheduler at {address} has none: start some with `dask worker {address}`"
             ) from error
         yield client
+
+
+def _connected(distributed: Any, address: str) -> Any:
+    for _ in range(arrivals.TRIES):
+        with suppress(AssertionError):  # Dask's own, where the scheduler has more to say at first than that it is there
+            return distributed.Client(address, timeout=arrivals.TIMEOUT, set_as_default=False, name="occamap")
+    raise OSError("it does not answer as a scheduler does")
 
 
 @contextmanager
