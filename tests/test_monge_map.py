@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from occamap import L1, STVS, KOverlap, MongeMap, SqL2, bregman_centroid, flow
 from occamap._memory import Budget, resident
 from occamap._validate import check_samples
+from occamap.costs import lanes
 from occamap.costs.generic import GenericDisplacer
 from occamap.errors import MemoryBudgetError
 
@@ -266,3 +267,34 @@ def test_a_centroid_has_the_smallest_mean_divergence(cost: Any, form: str) -> No
     steps = np.vstack([np.zeros(D), *[size * rng.normal(size=(40, D)) for size in (1e-4, 1e-2, 1.0)]])
     means = [p @ cost.divergence(np.tile(centre + step, (6, 1)), Z) for step in steps]
     assert np.argmin(means) == 0
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cost", [L1(0.3), L1(0.3, np.r_[np.inf, 0.0, np.ones(38)]), STVS(0.5), SqL2()])
+@pytest.mark.parametrize("ties", [0, 1])
+def test_many_targets_are_summed_block_by_block(
+    cost: Any, dtype: Any, wrap: Any, ties: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of targets whose weights fit a cache, some of them empty in a feature, add up to the definition."""
+    rng = np.random.default_rng(0)
+    drawn = (np.where(rng.random((n, 40)) < 0.15, np.round(4 * rng.random((n, 40))) / 2, 0) for n in (70, 300))
+    X, Y = (Z.astype(dtype) for Z in drawn)
+    Y[:, 7] = 0
+    Y[:150, 8] = 0
+    frozen = cost._frozen(40)
+    samples = [check_samples(wrap(Z), "Z").without(frozen) for Z in (X, Y)]
+    p = rng.dirichlet(np.full(300, 0.05), size=70)
+    monkeypatch.setattr(lanes, "WEIGHTS_BYTES", 2**14)
+    found = cost._displacer(samples[1])
+    assert found.columns[0].shape[0] - 1 == (300 * 64 * np.dtype(dtype).itemsize) // 2**14 + 1
+    finite = L1(0.3, np.r_[1.0, cost.weights[1:]]) if frozen.any() else cost  # the frozen feature is 0 on both sides
+    wanted = GenericDisplacer(finite, samples[1].astype(np.float64))
+    for relax in (0.0, 1.0):
+        moves, exact = (
+            d.block(x, lambda _: p, ties, relax, p).toarray()
+            for d, x in ((found, samples[0]), (wanted, samples[0].astype(np.float64)))
+        )
+        np.testing.assert_allclose(moves, exact, atol=2e-6 if dtype == np.float32 else 1e-12)
+        if dtype == np.float64:
+            np.testing.assert_array_equal(moves != 0, exact != 0)

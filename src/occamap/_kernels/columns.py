@@ -33,3 +33,14 @@ def add_columns(indices, data, sums, squares):
         value = np.float64(data[k])
         sums[indices[k]] += value
         squares[indices[k]] += value * value
+
+
+@kernel
+def block_pointers(colptr, rows, starts, begins):
+    """begins[k, t]: where the entries of column t with row ≥ starts[k] begin; rows rise within a column."""
+    for t in range(colptr.shape[0] - 1):
+        e = colptr[t]
+        for k in range(starts.shape[0]):
+            while e < colptr[t + 1] and rows[e] < starts[k]:
+                e += 1
+            begins[k, t] = e

@@ -9,12 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._kernels.columns import block_pointers
 from occamap._kernels.jit import LANES
 from occamap._kernels.lanes import tile_entries
 from occamap._validate import Samples, as_csr
 from occamap.costs.base import Cost
 from occamap.costs.generic import Floats, Gibbs, Pairs
 
+WEIGHTS_BYTES = 2**19  # an L2 cache: the weights of a block of targets stay there
 TILE_BYTES = 2**18  # half an L2 cache: one tile of features × lanes stays there
 
 
@@ -154,7 +156,7 @@ class LaneDisplacer:
         large = strength[np.isfinite(strength)].max(initial=0.0) > 10 * Y.largest()
         self.dtype = np.dtype(np.float64) if large else Y.dtype
         colptr, rows, values = Y.columns
-        self.columns = colptr, rows, values.astype(self.dtype, copy=False)
+        self.columns = _by_blocks(colptr, rows, Y.shape[0], self.dtype), rows, values.astype(self.dtype, copy=False)
 
     def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
         weights = gibbs(self.pairs.block(X) if C is None else C)
@@ -168,13 +170,26 @@ class LaneDisplacer:
         p[:, :n] = weights.T
         masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
         lengths, move, done = np.zeros(n, np.int64), aligned((1, LANES), np.float64), 0
-        given = walk(X), self.columns, masses, self.strength, ties, relax, move, lengths
+        lanes = walk(X)
+        sums = aligned((4 * lanes[2].shape[0], LANES), np.float64)
+        given = lanes, self.columns, masses, self.strength, ties, relax, move, sums, lengths
         room = min(d, max(1024, d // 8))
         rows = np.empty((n, room), np.int32), np.empty((n, room), dtype)
         while (done := self.kernel(*given, done, *rows)) < d:
             rows = _widened(rows[0], d), _widened(rows[1], d)
         indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)
         return as_csr(moves, indices, np.concatenate([[0], np.cumsum(lengths)]), (n, d))
+
+
+def _by_blocks(colptr: NDArray[np.int64], rows: NDArray[np.int32] | None, m: int, dtype: Any) -> NDArray[np.int64]:
+    """[block, column]: where the entries of each block of rows begin, and the last of them ends."""
+    step = max(1, WEIGHTS_BYTES // (LANES * np.dtype(dtype).itemsize))
+    starts = np.append(np.arange(0, m, step), m)
+    if rows is None:
+        return np.asarray(colptr[:-1] + starts[:, None])
+    begins = np.empty((starts.size, colptr.size - 1), np.int64)
+    block_pointers(colptr, rows, starts, begins)
+    return begins
 
 
 def _widened(rows: NDArray[Any], most: int) -> NDArray[Any]:
