@@ -20,6 +20,7 @@ from occamap.sinkhorn import operator as operators
 from occamap.sinkhorn.operator import tile_spans
 from tests.cluster import Cluster
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 
 N, M, D = 1500, 500, 60
@@ -178,13 +179,15 @@ def test_bad_dask_arrays_are_told_of(client: Any, cluster: Cluster) -> None:
         "must have the 10 features": lazy[:, :10],
         "real numbers": lazy.astype(str),
         "at least one sample": lazy[:0],
+        "shapes that it declares": lazy.map_blocks(lambda chunk: chunk[:50], dtype=lazy.dtype, meta=lazy._meta),
+        "must be a Dask array": dask.delayed(X),
     }
     for words, array in cases.items():
         with pytest.raises(InputError, match=words):
             MongeMap().fit(array, Y, client=client)
     with pytest.raises(InputError, match=r"connect to it first, with client = dask.distributed.Client\(address\)"):
         MongeMap().fit(lazy, Y)
-    with pytest.raises(InputError, match=r"must be a dask.distributed.Client; got str"):
+    with pytest.raises(InputError, match=r"must be a dask.distributed.Client\(address\); got str"):
         MongeMap().fit(X, Y, client="tcp://127.0.0.1:8786")
     assert is_empty(cluster)
 

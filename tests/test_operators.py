@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from occamap import L1, STVS, MongeMap
+from occamap import L1, STVS, MongeMap, SqL2
 from occamap._memory import Budget
 from occamap._validate import check_samples
 from occamap._workers import Workers
@@ -122,12 +122,13 @@ def test_passes_add_up_to_the_definitions(tmp_path: Any) -> None:
 # -- which place is chosen -------------------------------------------------------------------------------------
 
 
-def chosen(room: float, *, single: bool = True, pair: float = 1e-7, rate: float = 1e9, free: float = 1e12) -> Any:
+def chosen(room: float, *, single: bool = True, pair: float = 1e-7, rate: float | None = 1e9, free: float = 1e12) -> Any:
     """The choice for 1,000 × 1,000 pairs on a machine like this."""
     X, Y = (check_samples(np.zeros((1000, 1)), "X") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(places, "pair_seconds", lambda *_: pair)
-        patch.setattr(places, "disk_rates", lambda *_: (rate, rate))
+        if rate is not None:
+            patch.setattr(places, "disk_rates", lambda *_: (rate, rate))
         patch.setattr(places.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
         patch.setattr(places, "disk", lambda: "/somewhere")
         return places.choose(L1(1.0), X, Y, room, 1, single)
@@ -168,6 +169,32 @@ def test_a_file_system_in_memory_is_no_disk(monkeypatch: pytest.MonkeyPatch, tmp
     assert places.disk() is None
     monkeypatch.undo()
     assert places._file_system("/proc/self") in ("proc", "")
+
+
+@pytest.mark.parametrize("scale", [1e-23, 1e-12, 1e12, 1e19])
+def test_numbers_beyond_the_range_of_float32_are_fitted_in_float64(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = scale * np.random.default_rng(0).normal(size=(2, 400, 5))
+    wanted = MongeMap(SqL2()).fit(X, Y)
+    monkeypatch.setattr(places, "available", lambda: 2e6)
+    found = MongeMap(SqL2()).fit(X, Y)
+    assert found.report_.operator.endswith("float32" if 1e-13 < scale < 1e13 else "float64")
+    moves = (fitted.displacement(X).toarray() for fitted in (found, wanted))
+    np.testing.assert_allclose(*moves, rtol=0, atol=1e-6 * scale)
+
+
+def test_a_disk_that_cannot_be_written_to_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    X, Y = (check_samples(Z, "X") for Z in np.random.default_rng(0).normal(size=(2, 500, 2)))
+    told: list[str] = []
+    choice = places.Choice("disk", np.dtype(np.float32), "why", str(tmp_path / "gone"))
+    monkeypatch.setattr(places, "choose", lambda *_: choice)
+    with Workers(1) as workers:
+        costs = cost_blocks(L1(1.0), X, Y, Budget(None), workers, note=told.append)
+    assert costs.place == "computed again in each pass, float32"
+    assert told[-1].endswith("cannot be written to (No such file or directory): costs are computed again in each pass")
+    monkeypatch.undo()
+    assert "cannot be written to (No such file or directory)" in chosen(3e6, rate=None).why
 
 
 def test_rounding_that_would_show_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,8 @@ def rewrap(values: NDArray[Any] | sp.csr_array, raw: Any, dtype: Any, sparse: bo
 
 def is_anndata(raw: Any) -> bool:
     """Whether raw is an AnnData, or close enough to one."""
-    return all(hasattr(raw, part) for part in ("obs", "var_names", "X"))
+    parts = "obs", "var_names", "X"
+    return not hasattr(raw, "__dask_graph__") and all(hasattr(raw, part) for part in parts)
 
 
 def is_dask(raw: Any) -> bool:

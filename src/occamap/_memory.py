@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import re
 import sys
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,12 @@ def peak() -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
+def trim() -> None:
+    """Give back what was freed: C libraries keep some of it, for each thread that there was."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Budget:
     """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included.
 
@@ -122,6 +130,8 @@ class Budget:
 
     def require(self, size: float, what: str) -> None:
         """Refuse work that needs `size` bytes more than the process holds, and say what would do."""
+        if self.limit is not None and size > self.left():
+            trim()
         if self.limit is not None and size > self.left():
             need, beside = self.held() + size, " beside what was passed in" if self.lent else ""
             raise MemoryBudgetError(

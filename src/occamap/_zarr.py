@@ -33,6 +33,8 @@ def lacking(group: Any) -> str | None:
     for name, matrix in (found | {f"layers/{layer}": layers[layer] for layer in layers}).items():
         if matrix.attrs.get("encoding-type") not in SPARSE:
             continue
+        if int(matrix["indptr"][-1]) != matrix["data"].shape[0]:
+            return f"{name}/indptr does not count the entries of {name}/data: chunks of it may be absent"
         for part in ("indices", "data"):
             array = matrix[part]
             absent = array.nchunks - array.nchunks_initialized

@@ -26,6 +26,8 @@ from occamap.errors import InputError, OccamapError
 
 P = ParamSpec("P")
 
+INTERRUPTED = "interrupted; files that were written are whole, and `evaluate` goes on when it is called again"
+
 
 def _guarded(command: Callable[P, None]) -> Callable[P, None]:
     """The command, with errors as one sentence and an exit code: 1 could not, 2 wrong usage, 130 interrupted."""
@@ -36,7 +38,7 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
             with console.own_warnings():
                 command(*args, **kwargs)
         except KeyboardInterrupt:
-            console.fail("interrupted; files that were written are whole", 130)
+            console.fail(INTERRUPTED, 130)
         except BrokenPipeError:  # whoever read the output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)

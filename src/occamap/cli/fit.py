@@ -151,6 +151,9 @@ def show(done: FitRun, seconds: float) -> None:
     gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g}; "
     targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
+    if result["costs_choice"]:
+        why = result["costs_choice"]
+        out.print(Text(f"{why[0].upper()}{why[1:]}."), soft_wrap=True)
     if result["density"] > DENSE and result["gamma"] is not None:
         out.print(Text("A larger --gamma moves fewer genes; `occamap path` shows what that costs.", style="yellow"))
     if result["diagnostics"]:

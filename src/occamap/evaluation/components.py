@@ -56,7 +56,8 @@ class Gram:
         within: NDArray[Any] | None = None,
     ) -> None:
         n, m = control.shape[0], target.shape[0]
-        budget.require(4.0 * (m * (n + m) + (n * n if within is None else 0)), f"inner products of {n + m:,} cells")
+        pairs = m * (n + m) + (n * n if within is None else 0)
+        budget.require(4.0 * pairs, f"computing inner products of {n + m:,} cells")
         self.control, self.target = control.csr(), target.csr()
         self.within = gram_within(control, workers) if within is None else within
         self.across, self.beyond = _gram(control, target, workers), _gram(target, target, workers)

@@ -31,7 +31,7 @@ def subsampled_means(
 
     Subsamples × groups × genes. A half is drawn without replacement, from each group of X: then the spread over
     subsamples is that of the mean over samples as large as X and Y. `like` has the parameters of the maps. They are
-    fitted side by side, a thread each, or, given a client, one after the other by the workers of its cluster.
+    fitted side by side, a thread each, or one after the other: within a budget, or by the workers of a cluster.
     """
     n_groups = int(groups.max()) + 1
     halves = [
@@ -41,7 +41,8 @@ def subsampled_means(
         )
         for _ in range(subsamples)
     ]
-    alone = clone(like).set_params(n_jobs=1)
+    side_by_side = client is None and like.max_memory is None  # a budget is for one of them
+    alone = clone(like).set_params(n_jobs=1) if side_by_side else like
 
     def one(half: tuple[Ints, Ints]) -> Floats:
         rows, columns = half
@@ -50,7 +51,7 @@ def subsampled_means(
         return group_means(moves, groups[rows], n_groups)
 
     means = np.empty((subsamples, n_groups, X.shape[1]))
-    with Workers(like.n_jobs if client is None else 1) as workers:
+    with Workers(like.n_jobs if side_by_side else 1) as workers:
         for k, found in enumerate(workers.map(one, halves)):
             means[k] = found
             if tick is not None:

@@ -44,7 +44,7 @@ def moved_on_cluster(model: MongeMap, samples: Samples, client: Any) -> sp.csr_a
     client = given_client(client)
     step = max(LANES, min(BLOCK, -(-samples.shape[0] // (2 * len(client.nthreads())))))
     with tasks(client) as submit, Progress(model.verbose) as progress:
-        carried = submit.send(_carried(model), broadcast=True)
+        carried = submit.send(_carried(model))
         parts = []
         for start in range(0, samples.shape[0], step):
             rows = samples.rows(start, min(start + step, samples.shape[0]))

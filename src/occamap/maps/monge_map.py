@@ -35,7 +35,17 @@ from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress, Told
 from occamap.maps.side import Side, move_bytes
-from occamap.sinkhorn import CostBlocks, EpsilonRule, Report, Solution, Solver, Status, cost_blocks, solve
+from occamap.sinkhorn import (
+    CostBlocks,
+    EpsilonRule,
+    RecomputedCost,
+    Report,
+    Solution,
+    Solver,
+    Status,
+    cost_blocks,
+    solve,
+)
 from occamap.sinkhorn.solution import describe
 
 Floats = NDArray[np.float64]
@@ -217,8 +227,8 @@ class MongeMap(BaseEstimator):
         with Workers(1) as workers:
             side = Side(cost, y, np.ones(1), np.zeros(1), 1.0)
             side.displace(x, lambda _, moves: moves, 0, 0.0, workers, Budget(None))
-            costs = cost_blocks(cost, x, y, Budget(None), workers)
-            solve(costs, np.ones(1), np.ones(1), [1.0], workers=workers)
+            for dtype in (np.float64, np.float32):
+                solve(RecomputedCost(cost, x, y, dtype), np.ones(1), np.ones(1), [1.0], workers=workers)
 
     def _keep(self, cost: Cost, problem: Problem, solution: Solution) -> None:
         self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, problem.a, problem.b

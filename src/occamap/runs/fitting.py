@@ -87,8 +87,9 @@ def fit(
             shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
             model = _learn(adata, question, filled, shared, stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
+            again["max_memory"] = max_memory
             table, groups = _tables(adata, again, stage)
-            null = _null(adata, subsamples, threads, seed, stage)
+            null = _null(adata, subsamples, {"n_jobs": threads, "max_memory": max_memory}, seed, stage)
             rows, targets = _cells(adata, question, by), _targets(adata, question, by)
             record = RunRecord(
                 command=command,
@@ -162,13 +163,13 @@ def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     return tables
 
 
-def _null(adata: Any, subsamples: int, threads: int | None, seed: int, stage: Stage) -> Null | None:
+def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:
     """The map between halves of the control cells, for comparison, where maps are fitted to halves at all."""
     stored = read(adata, KEY)
     control = stored.cells("control")
     if not subsamples or control.shape[0] < FEWEST:
         return None
-    like = stored.unfitted().set_params(n_jobs=threads)
+    like = stored.unfitted().set_params(**settings)
     with hearing(show=False), stage("a null map: control to control"):
         return null_map(like, control, np.random.default_rng([seed, 1]))
 

@@ -15,7 +15,7 @@ from occamap.scale.recipe import GONE, Recipe
 K = TypeVar("K")
 
 TIMEOUT = 20.0  # seconds to find a scheduler, and to wait for workers where all are gone
-TRIES = 5  # how often a value is made again before the cluster is given up
+TRIES = 7  # how often a value is made again before the cluster is given up
 BEAT = 1.0  # seconds after which to look at the cluster, where nothing comes back
 
 
@@ -69,7 +69,7 @@ def arrivals(
                 yield name, values[number]
             else:
                 _judge(future, recipe)
-                watch.wait()
+                watch.wait(recipe.tries)
                 start(number, name, recipe)
 
 
@@ -90,11 +90,12 @@ class Watch:
         self._since = now if self._since is None else self._since
         if self.client.status == "closed" or now - self._since > TIMEOUT:
             gone = "has no workers left: start some" if running else "does not answer any more: start it again"
-            raise ClusterError(f"the cluster {gone}, and call again")
+            raise ClusterError(f"the cluster {gone}, and try again")
         return False
 
-    def wait(self) -> None:
-        """Until there are workers."""
+    def wait(self, tries: int) -> None:
+        """Until there are workers, and a moment, the longer the more was tried: losses take time to be heard of."""
+        time.sleep(0.05 * 2.0**tries)
         while not self():
             time.sleep(0.1)
 
@@ -107,12 +108,10 @@ def _made(recipe: Recipe, watch: Watch) -> Any:
         except OccamapError:
             raise
         except Exception as error:
-            if watch.client.status == "running" and not isinstance(error, OSError):  # a TimeoutError is one
-                raise
             recipe.tries += 1
             if recipe.tries >= TRIES:
                 raise ClusterError(f"the cluster does not take what is sent to it: {one_line(error)}") from error
-            watch.wait()
+            watch.wait(recipe.tries)
 
 
 def _ended(ended: queue.SimpleQueue[int]) -> set[int]:

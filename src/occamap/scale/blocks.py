@@ -51,7 +51,8 @@ class DaskRows:
         ends = np.cumsum(array.chunks[0])
         self.spans = [(int(end - size), int(end)) for end, size in zip(ends, array.chunks[0], strict=True)]
         raw = [tasks.compute(chunk) for chunk in array.to_delayed().ravel()]
-        self.chunks = [tasks(_checked, chunk, name, array.shape[1]) for chunk in raw]
+        shapes = [(stop - start, array.shape[1]) for start, stop in self.spans]
+        self.chunks = [tasks(_checked, chunk, name, shape) for chunk, shape in zip(raw, shapes, strict=True)]
         facts = results(tasks.client, [tasks(_facts, chunk) for chunk in self.chunks])
         self.largest = max(largest for largest, _ in facts)
         self.dtype = np.result_type(*(dtype for _, dtype in facts))
@@ -72,7 +73,7 @@ class DaskRows:
 
 def check_array(array: Any, name: str) -> Any:
     """A Dask array with rows of known length, all features of a row in one chunk."""
-    if not (hasattr(array, "chunks") and hasattr(array, "to_delayed")):
+    if not isinstance(getattr(array, "chunks", None), tuple) or not hasattr(array, "to_delayed"):
         raise InputError(f"{name} must be a Dask array, if it is a Dask collection; got {type(array).__name__}")
     if array.ndim != 2:
         raise InputError(f"{name} must have two dimensions (samples × features); got shape {array.shape}")
@@ -83,11 +84,11 @@ def check_array(array: Any, name: str) -> Any:
     return array if len(array.chunks[1]) == 1 else array.rechunk({1: -1})
 
 
-def _checked(chunk: Any, name: str, d: int) -> Samples:
+def _checked(chunk: Any, name: str, shape: tuple[int, int]) -> Samples:
     """A chunk that passed the gate, on its worker."""
-    samples = check_samples(chunk, f"a chunk of {name}") if chunk.shape[0] else Samples((0, d), np.empty((0, d)))
-    if samples.shape[1] != d:
-        raise InputError(f"{name} must have chunks of {d} features; one has {samples.shape[1]}")
+    samples = check_samples(chunk, f"a chunk of {name}") if shape[0] else Samples(shape, np.empty(shape))
+    if samples.shape != shape:
+        raise InputError(f"{name} must have chunks of the shapes that it declares; one of {shape} is {samples.shape}")
     return replace(samples, template=None)
 
 

@@ -7,7 +7,9 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 from occamap._optional import optional, require
 from occamap.errors import InputError
@@ -15,7 +17,7 @@ from occamap.scale import arrivals
 from occamap.scale.recipe import Recipe
 from occamap.scale.task import run
 
-__all__ = ["Recipe", "Tasks", "connect", "given_client", "results", "scattered", "tasks"]
+__all__ = ["Recipe", "Tasks", "connect", "given_client", "results", "tasks"]
 
 PACKAGES = ("dask", "distributed")
 
@@ -40,6 +42,8 @@ def connect(address: str | None) -> Iterator[Any]:
 @contextmanager
 def _client(distributed: Any, address: str) -> Iterator[Any]:
     try:
+        if urlsplit(address if "://" in address else f"tcp://{address}").port is None:
+            raise ValueError("it has no port")  # Dask would wait for it at the end of the process
         client = _connected(distributed, address)
     except (OSError, ValueError) as error:  # a TimeoutError is an OSError
         told = " ".join(str(error).split())[:200]
@@ -88,15 +92,10 @@ def given_client(client: Any, what: str = "client=") -> Any:
                 f"{what} needs a cluster: connect to it first, with client = dask.distributed.Client(address)"
             ) from error
     if not isinstance(client, distributed.Client):
-        raise InputError(f"client must be a dask.distributed.Client; got {type(client).__name__}")
+        raise InputError(f"client must be a dask.distributed.Client(address); got {type(client).__name__}")
     if client.status != "running" or not client.scheduler_info(n_workers=-1)["workers"]:
         raise InputError("client must be connected to a scheduler with at least one worker; this one is not")
     return client
-
-
-def scattered(client: Any, value: Any, broadcast: bool = False) -> Recipe:
-    """A value of this process, sent to one worker or to all."""
-    return Recipe(lambda: client.scatter(value, broadcast=broadcast, hash=False, timeout=arrivals.BEAT))
 
 
 def results(
@@ -131,7 +130,11 @@ class Tasks:
         self.client, self._futures = client, weakref.WeakSet[Any]()
         self._borrowed = weakref.WeakSet[Any]()
         self._holders: dict[str, list[str]] = {}
-        self.event = _distributed("client=").Event(client=client)
+
+    @cached_property
+    def event(self) -> Any:
+        """What running tasks may listen to; none is made where none does."""
+        return _distributed("client=").Event(client=self.client)
 
     def __call__(self, work: Callable[..., Any], *arguments: Any, near: Recipe | None = None) -> Recipe:
         """work(*arguments) on some worker, where each Recipe stands for its value; if it can be, where `near` is."""
@@ -146,15 +149,18 @@ class Tasks:
 
         return Recipe(make)
 
-    def send(self, value: Any, broadcast: bool = False) -> Recipe:
-        """A value of this process, sent to one worker or to all."""
-        return self.read(lambda: value, broadcast)
+    def send(self, value: Any) -> Recipe:
+        """A value of this process, sent to one worker; others get it from there when they need it.
 
-    def read(self, read: Callable[[], Any], broadcast: bool = False) -> Recipe:
+        Dask can send to all at once, but does not end where one of them is lost meanwhile.
+        """
+        return self.read(lambda: value)
+
+    def read(self, read: Callable[[], Any]) -> Recipe:
         """The same of a value that is read each time that it is to be sent, so that this process need not keep it."""
 
         def make() -> Any:
-            [future] = self.client.scatter([read()], broadcast=broadcast, hash=False, timeout=arrivals.BEAT)
+            [future] = self.client.scatter([read()], hash=False, timeout=arrivals.BEAT)
             self._futures.add(future)
             return future
 
@@ -182,7 +188,8 @@ class Tasks:
         """Cancel all; running tasks that have a `listener` of the event see it."""
         if self.client.status == "running":
             with suppress(OSError):  # the scheduler has just gone
-                self.event.set()
+                if "event" in self.__dict__:
+                    self.event.set()
                 self.client.cancel(list(self._futures))
                 for future in self._borrowed:
                     future.release()

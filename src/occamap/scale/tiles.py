@@ -61,7 +61,7 @@ class ClusterCost:
         self.place = f"{'on the workers' if place else 'computed again on the workers in each pass'}, {dtype}"
         if note is not None:
             note(f"{why}: {self.place}")
-        target = tasks.send(Target(cost, Y, X.work_dtype(cost, Y)), broadcast=True)
+        target = tasks.send(Target(cost, Y, X.work_dtype(cost, Y)))
         self.spans = list(tile_spans(self.shape))
         self.tiles = [tasks(_build, target, dtype, place, *X.pieces(span)) for span in self.spans]
         count = 0
@@ -93,7 +93,7 @@ class ClusterCost:
     def _share(self, vector: Floats) -> Recipe:
         """A vector on all workers, sent once; the last few are remembered."""
         if id(vector) not in self._sent:
-            self._sent[id(vector)] = vector, self.tasks.send(vector, broadcast=True)
+            self._sent[id(vector)] = vector, self.tasks.send(vector)
             while len(self._sent) > 4:
                 self._sent.pop(next(iter(self._sent)))
         return self._sent[id(vector)][1]
@@ -124,7 +124,8 @@ def _choose(client: Any, shape: tuple[int, int], single: bool) -> tuple[bool, np
     """Whether the workers hold the costs, in which precision, and why."""
     size, room = 8 * shape[0] * shape[1], SHARE * memory_left(client)
     told = f"costs of {shape[0]:,} × {shape[1]:,} pairs take {format_size(size)} in float64, and "
-    told += f"{len(client.scheduler_info(n_workers=-1)['workers'])} workers have room for {format_size(room)}"
+    count = len(client.scheduler_info(n_workers=-1)["workers"])
+    told += f"{count} worker{'s have' if count != 1 else ' has'} room for {format_size(room)}"
     for dtype in (np.float64, *([np.float32] if single else [])):
         if np.dtype(dtype).itemsize * shape[0] * shape[1] <= room:
             return True, np.dtype(dtype), told
@@ -135,7 +136,7 @@ def memory_left(client: Any) -> float:
     """Bytes that the workers may still take: what their machines have, and their limits leave them."""
     free: dict[str, float] = {}
     limits: dict[str, float] = {}
-    there = client.run(available)
+    there = client.run(available, on_error="ignore")  # one may go at this moment
     for address, worker in client.scheduler_info(n_workers=-1)["workers"].items():
         if address not in there:
             continue

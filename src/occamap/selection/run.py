@@ -11,7 +11,7 @@ from occamap._memory import Budget
 from occamap._workers import Workers, count_jobs
 from occamap.maps.progress import Progress
 from occamap.scale import results, tasks
-from occamap.scale.task import listener
+from occamap.scale.task import listener, one_blas_thread
 from occamap.selection.evaluation import SplitScores, evaluate_split
 from occamap.selection.plan import Plan
 from occamap.selection.splits import Split
@@ -40,7 +40,7 @@ def run_local(plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress:
     def one(split: Split) -> SplitScores:
         return evaluate_split(plan, split, max(1, threads // at_once), tick)
 
-    with Workers(at_once) as workers:
+    with Workers(at_once) as workers, one_blas_thread():
         try:
             return list(workers.map(one, splits))
         except BaseException:
@@ -69,7 +69,7 @@ def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progres
         progress.bar(finished, len(splits), "splits", begun)
 
     with tasks(client) as submit:
-        shared = submit.send(plan, broadcast=True)
+        shared = submit.send(plan)
         return results(client, [submit(_on_worker, shared, split, submit.event.name) for split in splits], done)
 
 

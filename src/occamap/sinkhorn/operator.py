@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 BLOCK = 2**17  # entries a block: enough work for a task, few enough for many cores
 TILE = 2**25  # entries a tile: what a worker of a cluster holds, and the unit in which sums over rows are taken
+TINIEST, LARGEST = 1e-25, 1e35  # costs that float32 can hold, with digits to spare
 TILES = 64  # at most: each sends sums of all columns
 
 
@@ -106,6 +107,9 @@ class StoredCost(CostBlocks):
     def __sizeof__(self) -> int:
         return self.C.nbytes  # so that a cluster knows what it would cost to move it
 
+    def put(self, span: Span, C: NDArray[Any], offset: Floats) -> None:
+        self.C[slice(*span)], self.offset[slice(*span)] = C, offset
+
     def raw(self, span: Span) -> tuple[NDArray[Any], Floats]:
         return self.C[slice(*span)], self.offset[slice(*span)]
 
@@ -129,9 +133,10 @@ class RecomputedCost(CostBlocks):
             return C, np.zeros(C.shape[0])
         offset = C.mean(axis=1)
         C -= offset[:, None]
-        small = C.astype(np.float32)
-        self.sizes[span] = float(max(small.max(), -small.min()))
-        return small, offset
+        size = float(max(C.max(), -C.min()))
+        fits = size == 0 or TINIEST < size < LARGEST
+        self.sizes[span] = size if fits else np.inf  # then nobody accepts the rounding, and float64 is asked for
+        return C.astype(np.float32) if fits else np.zeros(C.shape, np.float32), offset
 
 
 class DiskCost(CostBlocks):
@@ -169,21 +174,21 @@ class DiskCost(CostBlocks):
         return C.reshape(span[1] - span[0], self.shape[1]), self.offset[slice(*span)]
 
 
-def fill(source: RecomputedCost, target: StoredCost | DiskCost, workers: Workers, tick: Tick = None) -> None:
-    """Keep all blocks of `source` in `target`, and what they are rounded by."""
+K = TypeVar("K", StoredCost, DiskCost)
+
+
+def fill(source: RecomputedCost, target: K, workers: Workers, tick: Tick = None) -> K:
+    """`target` with all blocks of `source`, and what they are rounded by."""
 
     def work(span: Span) -> int:
-        C, offset = source.raw(span)
-        if isinstance(target, DiskCost):
-            target.put(span, C, offset)
-        else:
-            target.C[slice(*span)], target.offset[slice(*span)] = C, offset
+        target.put(span, *source.raw(span))
         return span[1]
 
     for done in workers.map(work, source.spans()):
         if tick is not None:
             tick(done / source.shape[0])
     target.sizes = source.sizes
+    return target
 
 
 def block_rows(m: int) -> int:

@@ -24,7 +24,7 @@ from occamap.sinkhorn.operator import CostBlocks, DiskCost, RecomputedCost, Stor
 SHARE = 0.8  # of the memory that the machine has left: no more is taken without being asked
 PASSES = 30  # that a solve is taken to need, in the comparison
 QUICK = 1.0  # seconds in all passes: less is not worth a look at the disk
-PROBE = 2**24  # bytes written and read to find out how fast the disk is
+PROBE = 2**22  # bytes written and read to find out how fast the disk is
 IN_MEMORY = {"tmpfs", "ramfs"}  # file systems that are no disk
 
 Note = Callable[[str], None] | None
@@ -64,13 +64,14 @@ def cost_blocks(
     source = RecomputedCost(cost, X, Y, choice.dtype)
     if choice.place == "recomputed":
         return source
-    kept = (
-        StoredCost(np.empty((n, m), choice.dtype))
-        if choice.place == "memory"
-        else DiskCost((n, m), choice.dtype, choice.directory)
-    )
-    fill(source, kept, workers, tick)
-    return kept
+    if choice.place == "memory":
+        return fill(source, StoredCost(np.empty((n, m), choice.dtype)), workers, tick)
+    try:
+        return fill(source, DiskCost((n, m), choice.dtype, choice.directory), workers, tick)
+    except OSError as error:
+        if note is not None:
+            note(f"{choice.directory} cannot be written to ({error.strerror}): costs are computed again in each pass")
+        return source
 
 
 def choose(cost: Cost, X: Samples, Y: Samples, room: float, threads: int, single: bool) -> Choice:
@@ -93,13 +94,18 @@ def choose(cost: Cost, X: Samples, Y: Samples, room: float, threads: int, single
         return Choice("recomputed", smaller, f"{told}; {again}: computed again, {smaller}")
     directory = disk()
     if directory is None:
-        why = f"{told}; there is no disk to keep them on, {again}: computed again, {smaller}"
+        why = f"{told}; temporary files would be in memory or cannot be written, TMPDIR could name a disk; {again}: "
+        why += f"computed again, {smaller}"
         return Choice("recomputed", smaller, why)
-    free = shutil.disk_usage(directory).free
+    try:
+        free, rates = shutil.disk_usage(directory).free, disk_rates(directory)
+    except OSError as error:
+        why = f"{told}; {directory} cannot be written to ({error.strerror}), {again}: computed again, {smaller}"
+        return Choice("recomputed", smaller, why)
     if 1.1 * size > free:
         why = f"{told}; {directory} has {format_size(free)} left, {again}: computed again, {smaller}"
         return Choice("recomputed", smaller, why)
-    write, read = (size / rate for rate in disk_rates(directory))
+    write, read = (size / rate for rate in rates)
     compared = f"{told}; {again}, reading them from disk {_duration(read)} and writing them once {_duration(write)}"
     if compute + write + PASSES * read < PASSES * compute:
         return Choice("disk", smaller, f"{compared}: on disk, {smaller}", directory)
@@ -120,8 +126,11 @@ def disk() -> str | None:
     """A directory for temporary files that is on a disk: TMPDIR if it is set, or where the system has one."""
     if not hasattr(os, "pwrite"):
         return None
-    given = os.environ.get("TMPDIR")
-    for directory in [tempfile.gettempdir()] if given else [tempfile.gettempdir(), "/var/tmp"]:
+    try:
+        first = tempfile.gettempdir()
+    except OSError:  # none can be written to
+        return None
+    for directory in [first] if os.environ.get("TMPDIR") else [first, "/var/tmp"]:
         if os.access(directory, os.W_OK) and _file_system(directory) not in IN_MEMORY:
             return directory
     return None

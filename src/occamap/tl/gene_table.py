@@ -28,6 +28,7 @@ def gene_table(
     random_state: int = 0,
     tick: Callable[[int, int], None] | None = None,
     client: Any = None,
+    max_memory: int | str | None = None,
 ) -> pd.DataFrame:
     """The genes of a map that `tl.monge_map` wrote, those that move most on average first.
 
@@ -50,6 +51,8 @@ def gene_table(
         Called with the number of subsamples that are done and that of all.
     client
         A `dask.distributed.Client`, whose workers then fit the subsamples.
+    max_memory
+        As for `MongeMap`, for the maps of subsamples.
 
     Returns
     -------
@@ -83,6 +86,7 @@ def gene_table(
         random_state=random_state,
         tick=tick,
         client=client,
+        max_memory=max_memory,
     )
     return whole if groups is None else groups
 
@@ -99,6 +103,7 @@ def gene_tables(
     random_state: int,
     tick: Callable[[int, int], None] | None,
     client: Any = None,
+    max_memory: int | str | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
@@ -116,7 +121,8 @@ def gene_tables(
         names, groups, others = _codes(labels(adata, by, "by"), stored.rows("control"), stored.rows("target"))
     means = None
     if subsamples:
-        like, rng = stored.unfitted().set_params(n_jobs=n_jobs), np.random.default_rng(random_state)
+        like = stored.unfitted().set_params(n_jobs=n_jobs, max_memory=max_memory)
+        rng = np.random.default_rng(random_state)
         means = subsampled_means(like, control, target, groups, subsamples, rng, tick, client)
 
     def table(mine: Any, theirs: Any, averages: Any) -> pd.DataFrame:
