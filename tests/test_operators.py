@@ -122,7 +122,9 @@ def test_passes_add_up_to_the_definitions(tmp_path: Any) -> None:
 # -- which place is chosen -------------------------------------------------------------------------------------
 
 
-def chosen(room: float, *, single: bool = True, pair: float = 1e-7, rate: float | None = 1e9, free: float = 1e12) -> Any:
+def chosen(
+    room: float, *, single: bool = True, pair: float = 1e-7, rate: float | None = 1e9, free: float = 1e12
+) -> Any:
     """The choice for 1,000 × 1,000 pairs on a machine like this."""
     X, Y = (check_samples(np.zeros((1000, 1)), "X") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
