@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -237,6 +239,26 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
     assert killed
     assert len(cluster.alive()) == 1
     same(here, there)
+
+
+def test_a_worker_that_freezes_and_dies_holds_nobody_up(
+    cluster: Cluster, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent to it meanwhile has to be sent again."""
+    X, Y = sample(N, 0), sample(M, 1)
+    options: Any = {"cost": L1(0.3), "epsilon": 0.02, "tol": 1e-7}
+    victim = cluster.alive()[0]
+
+    def freeze() -> None:
+        cluster.workers[victim].send_signal(signal.SIGSTOP)
+        threading.Timer(1.5, cluster.kill, [victim]).start()
+
+    here = MongeMap(**options).fit(X, Y)
+    at(5, freeze, monkeypatch)
+    begun = time.monotonic()
+    same(here, MongeMap(**options).fit(X, Y, client=client))
+    assert victim not in cluster.alive()
+    assert time.monotonic() - begun < 60
 
 
 def test_a_cluster_without_workers_is_given_up(
