@@ -35,12 +35,14 @@ class LocalRows:
 
     def __init__(self, X: Samples, tasks: Tasks) -> None:
         self.X, self.shape, self.tasks = X, X.shape, tasks
+        self._known: dict[Span, int] = {}
 
     def work_dtype(self, cost: Cost, Y: Samples) -> Any:
         return cost._work_dtype(self.X, Y)
 
     def pieces(self, span: Span) -> tuple[Any, ...]:
-        return self.tasks.send(self.X.rows(*span)), (0, span[1] - span[0])
+        number = self._known.setdefault(span, len(self._known))
+        return self.tasks.send(self.X.rows(*span), number), (0, span[1] - span[0])
 
 
 class DaskRows:

@@ -149,18 +149,20 @@ class Tasks:
 
         return Recipe(make)
 
-    def send(self, value: Any) -> Recipe:
+    def send(self, value: Any, number: int | None = None) -> Recipe:
         """A value of this process, sent to one worker; others get it from there when they need it.
 
-        Dask can send to all at once, but does not end where one of them is lost meanwhile.
+        Values that are numbered go to the threads of all workers in turn. Dask can send to all at once, but does not
+        end where one of them is lost meanwhile.
         """
-        return self.read(lambda: value)
+        return self.read(lambda: value, number)
 
-    def read(self, read: Callable[[], Any]) -> Recipe:
+    def read(self, read: Callable[[], Any], number: int | None = None) -> Recipe:
         """The same of a value that is read each time that it is to be sent, so that this process need not keep it."""
 
         def make() -> Any:
-            [future] = self.client.scatter([read()], hash=False, timeout=arrivals.BEAT)
+            where = None if number is None else [self._turn(number)]
+            [future] = self.client.scatter([read()], workers=where, hash=False, timeout=arrivals.BEAT)
             self._futures.add(future)
             return future
 
@@ -174,6 +176,13 @@ class Tasks:
             return future
 
         return Recipe(make)
+
+    def _turn(self, number: int) -> str:
+        """The worker whose turn it is."""
+        there = [address for address, threads in sorted(self.client.nthreads().items()) for _ in range(threads)]
+        if not there:
+            raise OSError("there are no workers")
+        return str(there[number % len(there)])
 
     def _at(self, future: Any) -> dict[str, Any]:
         """Options that keep a task to the workers that hold this value, unless they are lost: Dask would move it."""

@@ -63,7 +63,8 @@ class ClusterCost:
             note(f"{why}: {self.place}")
         target = tasks.send(Target(cost, Y, X.work_dtype(cost, Y)))
         self.spans = list(tile_spans(self.shape))
-        self.tiles = [tasks(_build, target, dtype, place, *X.pieces(span)) for span in self.spans]
+        pieces = [X.pieces(span) for span in self.spans]
+        self.tiles = [tasks(_build, target, dtype, place, *piece, near=piece[0]) for piece in pieces]
         count = 0
 
         def built(_: int, __: Any) -> None:
