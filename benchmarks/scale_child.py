@@ -73,7 +73,7 @@ def fit_on_cluster(*arguments: Any) -> dict[str, Any]:
                 rng = np.random.default_rng(0)
                 few = [sp.random_array((64, 100), density=0.1, format="csr", dtype=np.float32, rng=rng) for _ in "xy"]
                 oc.MongeMap(oc.L1(0.3)).fit(*few, client=client)  # code is loaded there, too
-                return {**fit(*given, client=client), "workers": workers, "peaks": client.run(peak)}
+                return {**fit(*given, client=client), "workers": workers, "peaks": sorted(client.run(peak).values())}
         finally:
             for process in started:
                 process.kill()
