@@ -104,7 +104,7 @@ def test_workers_with_little_memory_round_or_compute_again(
 
 
 def test_only_vectors_move_in_an_iteration(client: Any) -> None:
-    """Between workers nothing as large as a tile, or as their share of the samples, is sent."""
+    """Between workers nothing as large as a tile is sent, but the target, once, to the one that it was not sent to."""
 
 
     def received(dask_worker: Any) -> list[int]:
@@ -115,8 +115,10 @@ def test_only_vectors_move_in_an_iteration(client: Any) -> None:
     client.run(received)
     MongeMap(L1(0.3), epsilon=0.02, tol=1e-7).fit(sample(N, 0), sample(M, 1), client=client)
     moved = [size for sizes in client.run(received).values() for size in sizes]
-    tile = 8 * 512 * M
-    assert max(moved, default=0) < 0.1 * tile
+    tile, target = 8 * 512 * M, 3 * 4 * M * D
+    large = [size for size in moved if size > 0.1 * tile]
+    assert len(large) <= 1
+    assert max(large, default=0) <= 1.01 * target < 0.2 * tile
 
 
 # -- Dask arrays -----------------------------------------------------------------------------------------------

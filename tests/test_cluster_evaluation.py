@@ -256,7 +256,7 @@ def test_a_scheduler_that_is_lost_is_said(impatient, tmp_path, capfd):
     with Cluster(tmp_path, workers=1) as cluster, connect(cluster.address) as client, tasks(client) as submit:
         killing = threading.Timer(1.0, cluster.kill_scheduler)
         killing.start()
-        with pytest.raises(ClusterError, match="the cluster does not answer any more: start it again, and call again"):
+        with pytest.raises(ClusterError, match="the cluster does not answer any more: start it again, and try again"):
             results(client, [submit(time.sleep, 60)])
         killing.join()
     assert capfd.readouterr().err == ""
