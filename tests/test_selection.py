@@ -398,7 +398,7 @@ def test_work_that_fails_on_a_cluster_is_said(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ClusterError, match="a worker of the cluster failed: RuntimeError: broken"):
             MongeMapCV(**SMALL).fit(X, Y, client=client)
         monkeypatch.setattr(run, "_on_worker", _is_lost)
-        with pytest.raises(ClusterError, match=r"lost the work 5 times, .*; the last it says: lost"):
+        with pytest.raises(ClusterError, match=r"lost the work 7 times, .*; the last it says: lost"):
             MongeMapCV(**SMALL).fit(X, Y, client=client)
 
 
