@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
+import occamap.scale.arrivals as arrivals
 from occamap._optional import optional, require
 from occamap.errors import InputError
-from occamap.scale import arrivals
 from occamap.scale.recipe import Recipe
 from occamap.scale.task import run
 

@@ -23,6 +23,8 @@ R = TypeVar("R")
 
 SHARE = 0.6  # of the memory that the workers have left: the rest is for samples, and for Dask itself
 
+REMEMBERED = 4  # vectors: potentials change from pass to pass, weights do not
+
 _preparing = threading.Lock()
 
 
@@ -92,12 +94,12 @@ class ClusterCost:
         return iter(results(self.client, passes))
 
     def _share(self, vector: Floats) -> Recipe:
-        """A vector on all workers, sent once; the last few are remembered."""
-        if id(vector) not in self._sent:
-            self._sent[id(vector)] = vector, self.tasks.send(vector)
-            while len(self._sent) > 4:
-                self._sent.pop(next(iter(self._sent)))
-        return self._sent[id(vector)][1]
+        """A vector for all workers, sent once; the few that were used last are remembered."""
+        known = self._sent.pop(id(vector), None) or (vector, self.tasks.send(vector))
+        self._sent[id(vector)] = known
+        while len(self._sent) > REMEMBERED:
+            self._sent.pop(next(iter(self._sent)))
+        return known[1]
 
 
 def _build(target: Target, dtype: Any, stored: bool, *pieces: Any) -> CostBlocks:

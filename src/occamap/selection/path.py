@@ -187,7 +187,7 @@ def _density(
         nonlocal moved
         moved += int(np.count_nonzero(moves.data.astype(X.dtype, copy=False)))
 
-    known = StoredCost(blocks.C[rows]) if isinstance(blocks, StoredCost) else None
+    known = blocks.take(rows) if isinstance(blocks, StoredCost) else None
     X, ties, budget = problem.source.take(rows), TIES.index(fitted.ties), Budget(fitted.max_memory)
     fitted._towards.displace(X, count, ties, 0.0, workers, budget, costs=known)
     fitted._towards.release()  # a path has many maps, and few of them will be asked again

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+import occamap.sinkhorn.passes as passes
 from occamap._validate import check_choice, check_number
 from occamap._workers import Workers
 from occamap.errors import InputError
-from occamap.sinkhorn import passes
 from occamap.sinkhorn.operator import Costs
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ R = TypeVar("R")
 
 BLOCK = 2**17  # entries a block: enough work for a task, few enough for many cores
 TILE = 2**25  # entries a tile: what a worker of a cluster holds, and the unit in which sums over rows are taken
-TINIEST, LARGEST = 1e-25, 1e35  # costs that float32 can hold, with digits to spare
 TILES = 64  # at most: each sends sums of all columns
+TINIEST, LARGEST = 1e-25, 1e35  # costs that float32 can hold, with digits to spare
 
 
 class Costs(Protocol):
@@ -53,6 +53,7 @@ class CostBlocks(ABC):
     """A cost matrix that this process can get at, block by block."""
 
     place: str
+
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
         self.sizes: dict[Span, float] = {}
@@ -99,13 +100,19 @@ class Tile:
 class StoredCost(CostBlocks):
     """The matrix in memory."""
 
-    def __init__(self, C: NDArray[Any], offset: Floats | None = None) -> None:
+    def __init__(self, C: NDArray[Any]) -> None:
         super().__init__(C.shape)
-        self.C, self.offset = C, np.zeros(C.shape[0]) if offset is None else offset
+        self.C, self.offset = C, np.zeros(C.shape[0])
         self.place = f"in memory, {C.dtype}"
 
     def __sizeof__(self) -> int:
         return self.C.nbytes  # so that a cluster knows what it would cost to move it
+
+    def take(self, rows: NDArray[np.int64]) -> StoredCost:
+        """These rows."""
+        some = StoredCost(self.C[rows])
+        some.offset = self.offset[rows]
+        return some
 
     def put(self, span: Span, C: NDArray[Any], offset: Floats) -> None:
         self.C[slice(*span)], self.offset[slice(*span)] = C, offset

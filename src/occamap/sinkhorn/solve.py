@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+import occamap.sinkhorn.passes as passes
 from occamap._workers import Workers
-from occamap.sinkhorn import passes
 from occamap.sinkhorn.anderson import Anderson
 from occamap.sinkhorn.operator import Costs
 from occamap.sinkhorn.solution import Solution, Status
