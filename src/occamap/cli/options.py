@@ -95,7 +95,12 @@ Relax = Annotated[
 ]
 MaxMemory = Annotated[
     str | None,
-    typer.Option("--max-memory", metavar="SIZE", help="For the process, beside the cells that are compared; such as 2GB.", rich_help_panel=WORK),
+    typer.Option(
+        "--max-memory",
+        metavar="SIZE",
+        help="For the process, beside the cells that are compared; such as 2GB.",
+        rich_help_panel=WORK,
+    ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="All cores if not given.", rich_help_panel=WORK)]
 Dask = Annotated[
