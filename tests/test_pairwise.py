@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
-from occamap import L1, STVS, Cost, KOverlap, SqL2
+from occamap import L1, STVS, Cost, KOverlap, SqL2, Subspace
 from occamap._validate import check_samples
 from occamap._workers import Workers
 from occamap.costs.generic import GenericPairs
@@ -36,9 +36,17 @@ COSTS: dict[str, Cost] = {
     "stvs": STVS(0.4),
     "overlap": KOverlap(0.7, k=3),
     "norm": KOverlap(2.0, k=3, squared=False),
+    "subspace": Subspace(3.0, np.eye(3)),
 }
 every_cost = pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS.keys())
 both_precisions = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def sized(cost: Cost, d: int) -> Cost:
+    """The cost for samples of d features, where it depends on their number."""
+    if not isinstance(cost, Subspace) or np.shape(cost.basis)[1] == d:
+        return cost
+    return Subspace(cost.gamma, np.linalg.qr(np.random.default_rng(d).normal(size=(d, 3)))[0].T)
 
 
 def one_by_one(cost: Cost, X: Rows, Y: Rows) -> NDArray[np.float64]:
@@ -55,6 +63,7 @@ def draw(n: int, d: int, dtype: str = "float64", seed: int = 0, density: float =
 
 
 def check(cost: Cost, X: Rows, Y: Rows, rtol: float, layouts: tuple[str, ...] = ("dense", "csr_array")) -> None:
+    cost = sized(cost, X.shape[1])
     expected = one_by_one(cost, X, Y)
     for left, right in product(layouts, repeat=2):
         C = cost.pairwise(LAYOUTS[left](X), LAYOUTS[right](Y))
@@ -74,6 +83,7 @@ def test_equal_terms_whose_rounding_errors_all_point_one_way(cost: Cost) -> None
 @both_precisions
 def test_every_layout_on_both_sides(cost: Cost, dtype: str) -> None:
     X, Y = draw(9, 30, dtype), draw(7, 30, dtype, seed=1)
+    cost = sized(cost, 30)
     check(cost, X, Y, CLOSE[dtype], tuple(LAYOUTS))
     mixed = cost.pairwise(sp.csr_array(X), Y.astype(np.float64))
     np.testing.assert_allclose(mixed, one_by_one(cost, X, Y), rtol=1e-12)
@@ -117,6 +127,7 @@ WEIGHTS = np.random.default_rng(5).choice([0.0, 0.5, 1.0, 4.0, np.inf], 2300)
 @both_precisions
 def test_many_rows_over_several_tiles(cost: Cost, signed: bool, dtype: str) -> None:
     X, Y = (uneven(n, 2300, dtype, signed, seed) for n, seed in ((70, 0), (90, 1)))
+    cost = sized(cost, 2300)
     frozen = cost._frozen(2300)
     Y[:, frozen] = X[0, frozen]
     X[:60, frozen] = X[0, frozen]
@@ -127,12 +138,14 @@ def test_many_rows_over_several_tiles(cost: Cost, signed: bool, dtype: str) -> N
     assert np.isinf(C).any() == frozen.any()
 
 
-@pytest.mark.parametrize("cost", [L1(3.0), L1(3.0, np.minimum(WEIGHTS, 9)), COSTS["overlap"]], ids=str)
+@pytest.mark.parametrize(
+    "cost", [L1(3.0), L1(3.0, np.minimum(WEIGHTS, 9)), COSTS["overlap"], COSTS["subspace"]], ids=str
+)
 @pytest.mark.parametrize("signed", [True, False])
 @both_precisions
 def test_both_parts_over_several_tiles(cost: Any, signed: bool, dtype: str) -> None:
     X, Y = (uneven(n, 2300, dtype, signed, seed) for n, seed in ((70, 0), (90, 1)))
-    half, penalty = np.empty((2, 70, 90))
+    cost, half, penalty = sized(cost, 2300), *np.empty((2, 70, 90))
     with Workers(1) as workers:
         cost._fill_parts(*(check_samples(sp.csr_array(rows), "X") for rows in (X, Y)), half, penalty, workers)
     square = GenericPairs(SqL2(), check_samples(Y, "Y")).block(check_samples(X, "X"))
@@ -160,7 +173,11 @@ def test_entries_by_tiles_are_those_of_the_rows(d: int, dtype: str) -> None:
 
 @both_precisions
 @pytest.mark.parametrize("gamma", [0.0, 1e-6, 1e-2, 1.0, 1e2, 1e6])
-@pytest.mark.parametrize("kind", [L1, STVS, lambda gamma: KOverlap(gamma, k=4)], ids=["l1", "stvs", "overlap"])
+@pytest.mark.parametrize(
+    "kind",
+    [L1, STVS, lambda gamma: KOverlap(gamma, k=4), lambda gamma: Subspace(gamma, np.eye(3))],
+    ids=["l1", "stvs", "overlap", "subspace"],
+)
 def test_any_strength(kind: Callable[[float], Cost], gamma: float, dtype: str) -> None:
     check(kind(gamma), draw(70, 90, dtype), draw(20, 90, dtype, seed=1), CLOSE[dtype])
 
@@ -189,6 +206,7 @@ def test_nearly_identical_rows(cost: Cost, dtype: str, d: int) -> None:
 @every_cost
 @both_precisions
 def test_identical_rows_cost_nothing(cost: Cost, dtype: str) -> None:
+    cost = sized(cost, 80)
     X = np.concatenate([draw(66, 80, dtype), 1e3 + draw(5, 80, dtype)])
     for left, right in product(LAYOUTS.values(), repeat=2):
         C = cost.pairwise(left(X), right(X))
@@ -196,7 +214,7 @@ def test_identical_rows_cost_nothing(cost: Cost, dtype: str) -> None:
         assert np.all(C[:66, 66:] > 0)
 
 
-@pytest.mark.parametrize("cost", [SqL2(), L1(1.0), STVS(1.0)], ids=["sql2", "l1", "stvs"])
+@pytest.mark.parametrize("cost", [SqL2(), L1(1.0), STVS(1.0), Subspace(3.0, np.eye(3)[:1])], ids=str)
 def test_tiny_rows_beside_large_ones_in_float32(cost: Cost) -> None:
     """Their squares are below the range of float32."""
     X = np.array([[2e-25, 0.0, -1e-25], [1e-25, 3e-25, 0.0], [1.0, 2.0, 0.0]], np.float32)
@@ -206,6 +224,7 @@ def test_tiny_rows_beside_large_ones_in_float32(cost: Cost) -> None:
 @every_cost
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_threads_do_not_change_a_byte(cost: Cost, layout: str) -> None:
+    cost = sized(cost, 700)
     X, Y = LAYOUTS[layout](draw(300, 700, "float32")), LAYOUTS[layout](draw(150, 700, "float32", seed=1))
     assert cost.pairwise(X, Y, n_jobs=1).tobytes() == cost.pairwise(X, Y, n_jobs=2).tobytes()
 
@@ -225,13 +244,17 @@ def test_l1_against_scipy_and_scikit_learn(gamma: float) -> None:
 @pytest.mark.peers
 @pytest.mark.parametrize("gamma", [0.05, 1.0, 20.0])
 def test_against_ott(ott: ModuleType, gamma: float) -> None:
+    import jax.numpy as jnp
     from ott.geometry import costs, regularizers
 
     X, Y = draw(40, 120), draw(30, 120, seed=1)
+    basis = np.linalg.qr(np.random.default_rng(2).normal(size=(120, 3)))[0].T
+    complement = regularizers.Quadratic(jnp.array(basis), is_complement=True, is_orthogonal=True, is_factor=True)
     pairs = [
         (L1(gamma), costs.RegTICost(regularizers.L1(), lam=gamma)),
         (STVS(gamma), costs.RegTICost(regularizers.STVS(gamma), lam=1.0)),  # OTT-JAX is right at weight 1 only
         (KOverlap(gamma, k=4), costs.RegTICost(regularizers.SqKOverlap(4), lam=gamma)),
+        (Subspace(gamma, basis), costs.RegTICost(complement, lam=gamma)),
     ]
     for ours, theirs in pairs:
         expected = np.asarray(theirs.all_pairs(X, Y))
@@ -264,6 +287,7 @@ def test_sparse_rows_are_never_dense(cost: Cost) -> None:
     """200 × 2,000,000 would be 3.2 GB; the entries are 160 kB."""
     rng = np.random.default_rng(0)
     n, d = 200, 2_000_000
+    cost = sized(cost, d)
     columns = np.concatenate([rng.choice(d, (2, n, 30)), rng.choice(100, (2, n, 20))], axis=2)  # some are shared
     rows = np.repeat(np.arange(n), 50)
     X, Y = (sp.coo_array((rng.standard_normal(50 * n), (rows, c.ravel())), shape=(n, d)).tocsr() for c in columns)
@@ -276,7 +300,9 @@ def test_sparse_rows_are_never_dense(cost: Cost) -> None:
         assert C[i, j] == pytest.approx(cost.value(X[[i]] - Y[[j]])[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("cost", [L1(3.0), L1(3.0, np.linspace(0, 2, 500)), COSTS["overlap"], COSTS["norm"]])
+@pytest.mark.parametrize(
+    "cost", [L1(3.0), L1(3.0, np.linspace(0, 2, 500)), COSTS["overlap"], COSTS["norm"], COSTS["subspace"]]
+)
 @pytest.mark.parametrize("layouts", list(product(["dense", "csr_array"], repeat=2)), ids=str)
 @pytest.mark.parametrize("signed", [True, False])
 @both_precisions
@@ -284,7 +310,7 @@ def test_one_pass_gives_the_square_and_the_penalty_apart(
     cost: Any, layouts: tuple[str, str], signed: bool, dtype: str
 ) -> None:
     X, Y = (rows if signed else abs(rows) for rows in (draw(150, 500, dtype), draw(70, 500, dtype, seed=1)))
-    half, penalty = np.empty((2, 150, 70))
+    cost, half, penalty = sized(cost, 500), *np.empty((2, 150, 70))
     left, right = (check_samples(LAYOUTS[form](rows), "X") for form, rows in zip(layouts, (X, Y), strict=True))
     with Workers(2) as workers:
         cost._fill_parts(left, right, half, penalty, workers)

@@ -12,7 +12,8 @@ from occamap._version import __version__
 
 if TYPE_CHECKING:
     from occamap import datasets, errors, metrics, pl, tl
-    from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
+    from occamap.barycenters import Barycenter, barycenter
+    from occamap.costs import L1, STVS, Cost, KOverlap, SqL2, Subspace
     from occamap.evaluation import evaluate
     from occamap.flows import Flow, bregman_centroid, flow
     from occamap.maps import MongeMap, load
@@ -25,8 +26,11 @@ _HOMES = {
     "Cost": "occamap.costs",
     "KOverlap": "occamap.costs",
     "SqL2": "occamap.costs",
+    "Subspace": "occamap.costs",
+    "Barycenter": "occamap.barycenters",
     "Flow": "occamap.flows",
     "GammaPath": "occamap.selection",
+    "barycenter": "occamap.barycenters",
     "bregman_centroid": "occamap.flows",
     "evaluate": "occamap.evaluation",
     "flow": "occamap.flows",
@@ -45,6 +49,7 @@ _HOMES = {
 __all__ = [
     "L1",
     "STVS",
+    "Barycenter",
     "Cost",
     "Flow",
     "GammaPath",
@@ -52,7 +57,9 @@ __all__ = [
     "MongeMap",
     "MongeMapCV",
     "SqL2",
+    "Subspace",
     "__version__",
+    "barycenter",
     "bregman_centroid",
     "datasets",
     "errors",

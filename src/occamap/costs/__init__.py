@@ -4,5 +4,6 @@ from occamap.costs.base import Cost
 from occamap.costs.koverlap import KOverlap
 from occamap.costs.l1 import L1, SqL2
 from occamap.costs.stvs import STVS
+from occamap.costs.subspace import Subspace
 
-__all__ = ["L1", "STVS", "Cost", "KOverlap", "SqL2"]
+__all__ = ["L1", "STVS", "Cost", "KOverlap", "SqL2", "Subspace"]

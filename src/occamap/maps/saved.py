@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from occamap import model_file
 from occamap._validate import Samples, check_samples
-from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
+from occamap.costs import L1, STVS, Cost, KOverlap, SqL2, Subspace
 from occamap.errors import InputError, ModelFileError
 from occamap.maps.problem import Problem
 from occamap.model_file import Arrays, Meta
@@ -19,7 +19,7 @@ from occamap.sinkhorn import Report, Solution
 if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
-COSTS: dict[str, type[Cost]] = {"SqL2": SqL2, "L1": L1, "STVS": STVS, "KOverlap": KOverlap}
+COSTS: dict[str, type[Cost]] = {"SqL2": SqL2, "L1": L1, "STVS": STVS, "KOverlap": KOverlap, "Subspace": Subspace}
 
 
 def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
