@@ -30,7 +30,7 @@ def compute(setting: Setting) -> pd.DataFrame:
     grid = [(name, d, seed) for name in TRUTHS for d in setting.size["d"] for seed in range(setting.size["seeds"])]
     for name, d, seed in setting.steps(grid):
         cost, drawn = TRUTHS[name], setting.seed_of(d, seed)
-        truth = oc.datasets.ground_truth(cost, FRESH + sizes[-1], sizes[-1], d, pull=PULL, random_state=drawn)
+        truth = oc.datasets.ground_truth(cost, d, FRESH + sizes[-1], sizes[-1], pull=PULL, random_state=drawn)
         fresh, goal = truth.source[:FRESH], truth.image[:FRESH]
         support = truth.support[:FRESH]
         at = {"truth": name, "d": d, "seed": seed}
