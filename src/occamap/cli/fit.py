@@ -179,7 +179,7 @@ def gene_rows(table: object) -> Table:
     sure = bool(rows) and "low" in rows[0]
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("gene")
-    heads = "moves in", "mean", *(("± 1.96 se", "in top 50 of") if sure else ()), "observed", "Wilcoxon p, adjusted"
+    heads = "moves in", "mean", *(("95 % interval", "in top 50 of") if sure else ()), "observed", "Wilcoxon p, adjusted"
     for head in heads:
         drawn.add_column(head, justify="right")
     for row in rows:

@@ -1,70 +1,50 @@
-"""How much of a gene's displacement is owed to the cells that happened to be sampled."""
+"""What halves of the cells say of genes: how often each is selected, and how far its mean displacement may be off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import clone
+from scipy.special import stdtrit
 
-from occamap._workers import Workers
-from occamap.maps import MongeMap
+from occamap.genes.bounds import expected_false
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+
+COVERED = 0.95
 
 
-def subsampled_means(
-    like: MongeMap,
-    X: Any,
-    Y: Any,
-    groups: Ints,
-    subsamples: int,
-    rng: np.random.Generator,
-    tick: Callable[[int, int], None] | None = None,
-    client: Any = None,
-) -> Floats:
-    """Mean displacement of each gene in each group of the cells X, from maps fitted on halves of X and Y.
+def selection(means: Floats, top: int, assume: str = "unimodal") -> tuple[Floats, Floats]:
+    """Of each gene its frequency, and the bound on false ones among all genes of at least that frequency.
 
-    Subsamples × groups × genes. A half is drawn without replacement, from each group of X: then the spread over
-    subsamples is that of the mean over samples as large as X and Y. `like` has the parameters of the maps. They are
-    fitted side by side, a thread each, or one after the other: within a budget, or by the workers of a cluster.
+    `means` are subsamples × genes, as `subsampled_means` gives them for a group. Genes that move in no half cannot be
+    selected and are not counted among those that might be.
     """
-    n_groups = int(groups.max()) + 1
-    halves = [
-        (
-            np.concatenate([_half(np.flatnonzero(groups == g), rng) for g in range(n_groups)]),
-            _half(np.arange(Y.shape[0]), rng),
-        )
-        for _ in range(subsamples)
-    ]
-    side_by_side = client is None and like.max_memory is None  # a budget is for one of them
-    alone = clone(like).set_params(n_jobs=1) if side_by_side else like
-
-    def one(half: tuple[Ints, Ints]) -> Floats:
-        rows, columns = half
-        source = X[rows]
-        moves = clone(alone).fit(source, Y[columns], client=client).displacement(source, client)
-        return group_means(moves, groups[rows], n_groups)
-
-    means = np.empty((subsamples, n_groups, X.shape[1]))
-    with Workers(like.n_jobs if side_by_side else 1) as workers:
-        for k, found in enumerate(workers.map(one, halves)):
-            means[k] = found
-            if tick is not None:
-                tick(k + 1, subsamples)
-    return means
+    often = frequency(means, top)
+    return often, expected_false(often, means.shape[0], top, int(means.any(axis=0).sum()), assume)
 
 
-def group_means(moves: sp.csr_array, groups: Ints, n_groups: int) -> Floats:
-    """Groups × genes: the mean of the rows of each group."""
-    counts = np.bincount(groups, minlength=n_groups)
-    member = sp.csr_array((1.0 / counts[groups], (groups, np.arange(groups.size))), shape=(n_groups, groups.size))
-    return np.asarray((member @ moves).todense(), dtype=np.float64)
+def frequency(means: Floats, top: int) -> Floats:
+    """The share of subsamples in which a gene is among the `top` that move most on average (and moves at all).
+
+    >>> frequency(np.array([[3.0, -2.0, 0.0], [1.0, -2.0, 0.0]]), 1).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    size = np.abs(means)
+    rank = np.argsort(np.argsort(-size, axis=1, kind="stable"), axis=1)
+    return np.asarray(((rank < top) & (size > 0)).mean(axis=0))
 
 
-def _half(rows: Ints, rng: np.random.Generator) -> Ints:
-    return np.sort(rng.permutation(rows)[: (rows.size + 1) // 2])
+def half_width(means: Floats) -> Floats:
+    """Half of a 95 % interval for the mean displacement of each gene, from those of halves (subsamples × genes).
+
+    The halves of a pair share no cell, so half the variance of one is that of the mean over all cells, and a quarter of
+    their squared difference estimates it: one degree of freedom a pair. A half without its complement is compared with
+    the mean of the others.
+
+    >>> half_width(np.array([[1.0], [3.0]])).round(2).tolist()  # Student's t with one degree of freedom: 12.71
+    [12.71]
+    """
+    pairs = means[: means.shape[0] // 2 * 2]
+    squares = [*((pairs[::2] - pairs[1::2]) ** 2 / 4), *((means[len(pairs) :] - pairs.mean(axis=0)) ** 2)]
+    quantile = float(stdtrit(len(squares), (1 + COVERED) / 2))
+    return np.asarray(quantile * np.sqrt(np.mean(squares, axis=0)))

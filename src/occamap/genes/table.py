@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from occamap._kernels.columns import column_sums
 from occamap.genes.rank_sum import rank_sum
+from occamap.genes.stability import half_width, selection
 
 Floats = NDArray[np.float64]
 
-LEVEL = 1.96  # standard errors on each side of an interval
 FEWEST = 2  # cells on each side of a test
 
 
@@ -26,6 +26,7 @@ def gene_table(
     *,
     means: Floats | None = None,
     top: int = 50,
+    assume: str = "unimodal",
     wilcoxon: bool = True,
 ) -> pd.DataFrame:
     """One group of cells: `moves` of the `control` cells, beside the cells of the `target`.
@@ -46,8 +47,8 @@ def gene_table(
         "observed": _mean(target) - _mean(control),
     }
     if means is not None:
-        error = means.std(axis=0, ddof=1)
-        columns |= {"low": mean - LEVEL * error, "high": mean + LEVEL * error, "frequency": frequency(means, top)}
+        width, (often, false) = half_width(means), selection(means, top, assume)
+        columns |= {"low": mean - width, "high": mean + width, "frequency": often, "expected_false": false}
     if wilcoxon:
         enough = min(control.shape[0], target.shape[0]) >= FEWEST
         test = rank_sum(target, control) if enough else [np.full(d, np.nan)] * 3
@@ -61,10 +62,3 @@ def _mean(cells: sp.csr_array) -> Floats:
     if not cells.shape[0]:
         return np.full(cells.shape[1], np.nan)
     return column_sums(cells)[0] / cells.shape[0]
-
-
-def frequency(means: Floats, top: int) -> Floats:
-    """The share of subsamples in which a gene is among the `top` that move most on average (and moves at all)."""
-    size = np.abs(means)
-    rank = np.argsort(np.argsort(-size, axis=1, kind="stable"), axis=1)
-    return np.asarray(((rank < top) & (size > 0)).mean(axis=0))

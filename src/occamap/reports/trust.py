@@ -98,8 +98,12 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
     always = int((first["frequency"] >= 1).sum())
     told = (
         f"Of the first {len(first)} genes, {always} are among the first {top} in each of {count} fits to a random half "
-        "of the cells. This is about the cells that were drawn, not about donors or batches."
+        "of the cells."
     )
+    if "expected_false" in view.genes:
+        stable = int((view.genes["expected_false"] <= 1).sum())
+        told += f" {stable} genes are among them so often that at most one that is there by chance is to be expected."
+    told += " This is about the cells that were drawn, not about donors or batches."
     return [Item(FINE if always >= SURE * len(first) else CARE, "Stability", told)]
 
 

@@ -30,7 +30,7 @@ FEW = 50  # cells or genes of which all components are cheap
 LEAST = 1e-9  # of the largest variance: what is below is rounding
 MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
-NUMBERS = "share", "mean", "low", "high", "frequency", "observed", "wilcoxon_p_adjusted"  # of a gene
+NUMBERS = "share", "mean", "low", "high", "frequency", "expected_false", "observed", "wilcoxon_p_adjusted"  # of a gene
 
 
 @dataclass(frozen=True, eq=False)

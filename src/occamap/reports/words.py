@@ -109,7 +109,7 @@ def methods(record: RunRecord, view: View) -> str:
         chosen = [name for name, key in (("γ", "gamma"), ("ε", "epsilon")) if asked.get(key) == "auto"]
         how = f" {' and '.join(chosen)} {'was' if len(chosen) == 1 else 'were'} chosen on held-out cells."
     sub = asked.get("subsamples")
-    halves = f" Intervals are mean ± 1.96 standard errors over {sub} fits to random halves of the cells." if sub else ""
+    halves = f" Intervals are of 95 %, from {sub} fits to random halves of the cells." if sub else ""
     sparse = asked["cost"] != "sql2"
     relax = " Shrinkage was undone on the genes that move" if sparse and asked.get("relax") else ""
     relax += f" (relax = {asked['relax']:g})." if relax else ""

@@ -6,6 +6,7 @@ _require(("anndata", "pandas"), "occamap.tl", "cells")
 
 from occamap.tl.gene_table import gene_table  # noqa: E402
 from occamap.tl.monge_map import monge_map  # noqa: E402
+from occamap.tl.stability import stable_genes  # noqa: E402
 from occamap.tl.transform import transform  # noqa: E402
 
-__all__ = ["gene_table", "monge_map", "transform"]
+__all__ = ["gene_table", "monge_map", "stable_genes", "transform"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from occamap._validate import check_count
+from occamap._validate import check_choice, check_count
 from occamap.errors import InputError
+from occamap.genes import ASSUMPTIONS, subsampled_means
 from occamap.genes import gene_table as tabulate
-from occamap.genes import subsampled_means
 from occamap.tl.cells import check_enough, labels
 from occamap.tl.stored import read
 
@@ -29,6 +29,7 @@ def gene_table(
     tick: Callable[[int, int], None] | None = None,
     client: Any = None,
     max_memory: int | str | None = None,
+    assume: str = "unimodal",
 ) -> pd.DataFrame:
     """The genes of a map that `tl.monge_map` wrote, those that move most on average first.
 
@@ -40,9 +41,10 @@ def gene_table(
         A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
         Target cells are those of the group, too.
     subsamples
-        Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies.
+        Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
+        pairs that share no cell, so take an even number.
     top
-        How many genes count as found in a subsample.
+        How many genes are selected in a subsample: those that move most on average.
     wilcoxon
         Whether to add what scanpy's test says of control and target cells, without any map.
     n_jobs, random_state
@@ -53,6 +55,9 @@ def gene_table(
         A `dask.distributed.Client`, whose workers then fit the subsamples.
     max_memory
         As for `MongeMap`, for the maps of subsamples.
+    assume
+        What `expected_false` assumes of genes that a half rarely selects: "none", that the share of pairs that select
+        them twice is "unimodal", or "r-concave", which is smallest.
 
     Returns
     -------
@@ -61,8 +66,10 @@ def gene_table(
     - `share`: of the control cells, in how many it moves; `up`, `down`: in how many it rises and falls
     - `mean`, `sd`: of the displacement, over all control cells; `direction`: the sign of the mean, in words
     - `observed`: the mean of the target cells minus that of the control cells, without any map
-    - `low`, `high`: mean ± 1.96 standard errors, from the subsamples; `frequency`: the share of subsamples in which the
-      gene is among the `top` that move most
+    - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, a degree of freedom a pair
+    - `frequency`: the share of subsamples in which the gene is among the `top` that move most
+    - `expected_false`: take all genes of this frequency or more, and so many at most, in expectation, are genes that a
+      half selects no more often than a blind draw would (`tl.stable_genes` takes those below a number that you give)
     - `wilcoxon_score`, `wilcoxon_p`, `wilcoxon_p_adjusted`: of target against control cells, as
       `scanpy.tl.rank_genes_groups(method="wilcoxon", tie_correct=True)` gives them; NaN where a group has too few cells
 
@@ -87,6 +94,7 @@ def gene_table(
         tick=tick,
         client=client,
         max_memory=max_memory,
+        assume=assume,
     )
     return whole if groups is None else groups
 
@@ -104,6 +112,7 @@ def gene_tables(
     tick: Callable[[int, int], None] | None,
     client: Any = None,
     max_memory: int | str | None = None,
+    assume: str = "unimodal",
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
@@ -111,6 +120,7 @@ def gene_tables(
     if subsamples == 1:
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
     check_count(top, "top")
+    check_choice(assume, "assume", ASSUMPTIONS)
     moves, control, target = stored.moves(), stored.cells("control"), stored.cells("target")
     needed = {stored.design.control: control} | ({stored.design.target: target} if subsamples else {})
     for name, cells in needed.items():
@@ -127,7 +137,7 @@ def gene_tables(
 
     def table(mine: Any, theirs: Any, averages: Any) -> pd.DataFrame:
         parts = moves[mine], control[mine], target[theirs]
-        return tabulate(*parts, stored.names, means=averages, top=top, wilcoxon=wilcoxon)
+        return tabulate(*parts, stored.names, means=averages, top=top, assume=assume, wilcoxon=wilcoxon)
 
     shares = np.bincount(groups, minlength=len(names)) / groups.size
     everyone = None if means is None else np.einsum("sgt,g->st", means, shares)

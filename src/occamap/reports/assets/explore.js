@@ -7,9 +7,10 @@ const GENE_COLUMNS = {
   gene: { label: "gene", kind: "name" },
   share: { label: "moves in", kind: "share", help: "Share of all control cells that the gene moves in" },
   mean: { label: "mean", kind: "move", help: "Mean displacement over all control cells" },
-  low: { label: "low", kind: "move", help: "Mean − 1.96 standard errors, from fits to halves of the cells" },
-  high: { label: "high", kind: "move", help: "Mean + 1.96 standard errors, from fits to halves of the cells" },
+  low: { label: "low", kind: "move", help: "Lower end of a 95 % interval for the mean, from fits to halves of the cells" },
+  high: { label: "high", kind: "move", help: "Upper end of a 95 % interval for the mean, from fits to halves of the cells" },
   frequency: { label: "in first", kind: "share", help: "Share of the fits to halves of the cells in which the gene is among the first (50, if not asked otherwise)" },
+  expected_false: { label: "false at most", kind: "number", help: "Take all genes that are in the first as often or more often: so many at most, in expectation, are genes that a half of the cells picks no more often than a blind draw would" },
   observed: { label: "observed", kind: "move", help: "Mean of the target minus mean of the control cells, without any map" },
   wilcoxon_p_adjusted: { label: "adjusted p", kind: "small", help: "Wilcoxon's rank-sum test of target against control cells, without any map; adjusted by Benjamini and Hochberg" },
 };
@@ -57,7 +58,7 @@ class Explorer {
       { key: "chosen_share", label: "chosen: moves in", kind: "share", help, value: (row) => (arrays.share[row] ? here.share[row] : 0) },
       { key: "chosen_mean", label: "chosen: mean", kind: "move", help, value: (row) => (arrays.share[row] ? here.mean[row] : 0), size },
     ];
-    const all = plain.slice(1).filter(({ key }) => !["low", "high", "frequency"].includes(key));
+    const all = plain.slice(1).filter(({ key }) => !["low", "high", "frequency", "expected_false"].includes(key));
     return [plain[0], ...added, ...all.map((column) => ({ ...column, label: `all: ${column.label}` }))];
   }
 

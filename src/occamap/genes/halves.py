@@ -1,0 +1,45 @@
+"""Random halves of two groups of cells, in complementary pairs: the halves of a pair share no cell."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Half(NamedTuple):
+    """Which rows of X and of Y."""
+
+    rows: Ints
+    columns: Ints
+
+
+def complementary_halves(groups: Ints, m: int, count: int, rng: np.random.Generator) -> list[Half]:
+    """So many halves of the cells that `groups` has codes of, and of m others; numbers 2k and 2k + 1 are a pair.
+
+    Each group is halved by itself. Where it is odd, one cell is left out, so that the halves of a pair are alike; the
+    only cell of a group is in both. If `count` is odd, the last half is without its complement.
+
+    >>> first, second = complementary_halves(np.array([0, 0, 1, 1, 1]), 4, 2, np.random.default_rng(0))
+    >>> first.rows.size, second.rows.size, np.intersect1d(first.rows, second.rows).size
+    (2, 2, 0)
+    >>> np.sort([*first.columns, *second.columns]).tolist()
+    [0, 1, 2, 3]
+    """
+    members = [np.flatnonzero(groups == g) for g in range(int(groups.max()) + 1)]
+    halves: list[Half] = []
+    while len(halves) < count:
+        parts = [_halved(rows, rng) for rows in members]
+        others = _halved(np.arange(m), rng)
+        halves += [Half(np.concatenate([part[side] for part in parts]), others[side]) for side in (0, 1)]
+    return halves[:count]
+
+
+def _halved(rows: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    if rows.size == 1:
+        return rows, rows
+    order, middle = rng.permutation(rows), rows.size // 2
+    return np.sort(order[:middle]), np.sort(order[middle : 2 * middle])

@@ -1,0 +1,129 @@
+"""Maps fitted again on halves of the cells: costs of all pairs are computed once, and a half has a sub-matrix."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from occamap._memory import Budget, available
+from occamap._validate import check_samples
+from occamap._workers import Workers, count_jobs
+from occamap.costs.lanes import pairs_bytes
+from occamap.errors import NotConvergedWarning
+from occamap.genes.halves import Half, complementary_halves
+from occamap.maps import MongeMap
+from occamap.maps.monge_map import TIES
+from occamap.maps.problem import Problem
+from occamap.maps.side import move_bytes
+from occamap.sinkhorn import StoredCost, cost_blocks
+from occamap.sinkhorn.operator import working_bytes
+from occamap.sinkhorn.places import SHARE
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Refit = Callable[[Half], sp.csr_array]
+
+
+def subsampled_means(
+    like: MongeMap,
+    X: Any,
+    Y: Any,
+    groups: Ints,
+    subsamples: int,
+    rng: np.random.Generator,
+    tick: Callable[[int, int], None] | None = None,
+    client: Any = None,
+) -> Floats:
+    """Mean displacement of each gene in each group of the cells X, from maps fitted on halves of X and Y.
+
+    Subsamples × groups × genes, in the order of `complementary_halves`. `like` has the parameters of the maps. They are
+    fitted side by side, a thread each, or one after the other: within a budget, or by the workers of a cluster.
+    """
+    halves = complementary_halves(groups, Y.shape[0], subsamples, rng)
+    return refitted_means(like, X, Y, groups, halves, tick, client)
+
+
+def refitted_means(
+    like: MongeMap,
+    X: Any,
+    Y: Any,
+    groups: Ints,
+    halves: Sequence[Half],
+    tick: Callable[[int, int], None] | None = None,
+    client: Any = None,
+    share: bool = True,
+) -> Floats:
+    """The same for halves that are given; without `share` each computes its costs, as it does where memory is short."""
+    n_groups = int(groups.max()) + 1
+    side_by_side = client is None and like.max_memory is None  # a budget is for one of them
+    alone = clone(like).set_params(n_jobs=1) if side_by_side else like
+    refit = _shared(alone, X, Y, like, side_by_side) if share and client is None else None
+
+    def each(half: Half) -> sp.csr_array:
+        source = X[half.rows]
+        return clone(alone).fit(source, Y[half.columns], client=client).displacement(source, client)
+
+    def one(half: Half) -> Floats:
+        return group_means((refit or each)(half), groups[half.rows], n_groups)
+
+    means = np.empty((len(halves), n_groups, X.shape[1]))
+    with Workers(like.n_jobs if side_by_side else 1) as workers:
+        for k, found in enumerate(workers.map(one, halves)):
+            means[k] = found
+            if tick is not None:
+                tick(k + 1, len(halves))
+    return means
+
+
+def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool) -> Refit | None:
+    """What fits a map to a half and moves it, from sub-matrices of the costs of all pairs; None where these are too
+    many for the memory that there is."""
+    cost, solver = alone._check_parameters()
+    source, target = check_samples(X, "X"), check_samples(Y, "Y")
+    cost._check_features(source.shape[1])
+    cost._check_scale(max(source.largest(), target.largest()))
+    n, m = source.shape[0], target.shape[0]
+    problem = Problem(source, target, np.full(n, 1 / n), np.full(m, 1 / m), source.names)
+    frozen, budget = cost._frozen(source.shape[1]), Budget(alone.max_memory)
+    at_once = count_jobs(like.n_jobs) if side_by_side else 1
+    threads = count_jobs(alone.n_jobs)
+    making = working_bytes(m, count_jobs(like.n_jobs)) + pairs_bytes(target)
+    using = at_once * (2 * n * m + move_bytes(target, threads) + working_bytes(m, threads))  # a sub-matrix, and moves
+    if 8 * n * m + max(making, using) > min(budget.left(), SHARE * available()):
+        return None
+    with Workers(like.n_jobs) as workers:
+        costs = cost_blocks(cost, source.without(frozen), target.without(frozen), budget, workers)
+    if not isinstance(costs, StoredCost):
+        return None
+    ties = TIES.index(alone.ties)
+
+    def refit(half: Half) -> sp.csr_array:
+        begun, part = time.perf_counter(), problem.restricted(*half)
+        mine = StoredCost(costs.C[np.ix_(*half)])
+        fitted: MongeMap = clone(alone)
+        with Workers(alone.n_jobs) as workers:
+            solution = solver(mine, part.a, part.b, workers)
+            fitted._conclude(cost, part, solution, solver, time.perf_counter() - begun, mine.place)
+            if not fitted.converged_:
+                warnings.warn(fitted.report_.message, NotConvergedWarning, stacklevel=2)
+            side = fitted._towards
+            moves = side.displace(
+                side.holding(part.source), lambda _, rows: rows, ties, alone.relax, workers, budget, costs=mine
+            )
+        return moves
+
+    return refit
+
+
+def group_means(moves: sp.csr_array, groups: Ints, n_groups: int) -> Floats:
+    """Groups × genes: the mean of the rows of each group."""
+    counts = np.bincount(groups, minlength=n_groups)
+    member = sp.csr_array((1.0 / counts[groups], (groups, np.arange(groups.size))), shape=(n_groups, groups.size))
+    return np.asarray((member @ moves).todense(), dtype=np.float64)
