@@ -13,7 +13,7 @@ from occamap._version import __version__
 if TYPE_CHECKING:
     from occamap import datasets, errors, metrics, pl, tl
     from occamap.barycenters import Barycenter, barycenter
-    from occamap.costs import L1, STVS, Cost, KOverlap, SqL2, Subspace
+    from occamap.costs import L1, STVS, Cost, GroupLasso, KOverlap, SqL2, Subspace
     from occamap.evaluation import evaluate
     from occamap.flows import Flow, bregman_centroid, flow
     from occamap.maps import MongeMap, load
@@ -24,6 +24,7 @@ _HOMES = {
     "L1": "occamap.costs",
     "STVS": "occamap.costs",
     "Cost": "occamap.costs",
+    "GroupLasso": "occamap.costs",
     "KOverlap": "occamap.costs",
     "SqL2": "occamap.costs",
     "Subspace": "occamap.costs",
@@ -53,6 +54,7 @@ __all__ = [
     "Cost",
     "Flow",
     "GammaPath",
+    "GroupLasso",
     "KOverlap",
     "MongeMap",
     "MongeMapCV",

@@ -212,6 +212,16 @@ def widen(typing, strip):
 
 
 @intrinsic
+def like(typing, strip, other):
+    """The strip in the precision of another, which is not the higher one."""
+
+    def emit(context, builder, sig, args):
+        return args[0] if strip.dtype == other.dtype else builder.fptrunc(args[0], args[1].type)
+
+    return other(strip, other), emit
+
+
+@intrinsic
 def bits(typing, condition):
     """A condition as an integer: bit i is lane i."""
 

@@ -47,6 +47,11 @@ class Cost(ABC):
     def _kink(self, z: Samples) -> Floats:
         """Half the width of ∂τ in a feature that is 0: (d,) or, where it depends on the row, (n, 1)."""
 
+    def _least(self, field: Floats, z: Samples, p: Floats) -> Floats:
+        """The element of Σ_j p_j ∂h(z_j) that moves least, from that with sign(0) = 0; the z_j are dense rows."""
+        slack = p @ ((z.data == 0) * np.broadcast_to(self._kink(z), z.shape))
+        return np.asarray(np.sign(field) * np.maximum(np.abs(field) - slack, 0.0))
+
     def _check_features(self, d: int) -> None:  # noqa: B027  (most penalties fit any number of features)
         """Raise if the penalty cannot be used with d features."""
 
@@ -174,7 +179,7 @@ class Cost(ABC):
             return NotImplemented
         mine = [getattr(self, f.name) for f in fields(self)]  # type: ignore[arg-type]
         theirs = [getattr(other, f.name) for f in fields(other)]  # type: ignore[arg-type]
-        return all(np.array_equal(p, q) for p, q in zip(mine, theirs, strict=True))
+        return all(_same(p, q) for p, q in zip(mine, theirs, strict=True))
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -198,6 +203,12 @@ def fill_rows(
     for done, _ in enumerate(workers.map(work, range(0, X.shape[0], rows)), start=1):
         if tick is not None:
             tick(min(1.0, done * rows / X.shape[0]))
+
+
+def _same(p: Any, q: Any) -> bool:
+    if isinstance(p, dict) and isinstance(q, dict):
+        return p.keys() == q.keys() and all(np.array_equal(p[key], q[key]) for key in p)
+    return bool(np.array_equal(p, q))
 
 
 def _with_data(rows: Samples, data: NDArray[Any]) -> Samples:

@@ -82,8 +82,7 @@ class GenericDisplacer:
         z = self._differences(x)
         field = p @ self.cost._gradient(z)
         if ties:
-            slack = p @ ((z.data == 0) * np.broadcast_to(self.cost._kink(z), z.shape))
-            field = np.sign(field) * np.maximum(np.abs(field) - slack, 0.0)
+            field = self.cost._least(field, z, p)
         move = -self.cost._prox(Samples((1, field.size), field[None, :]))[0]
         shift = p @ self.Y - x
         relaxed: Floats = np.where(move != 0, move + relax * (shift - move), 0.0)

@@ -62,10 +62,10 @@ class _Elastic(Separable):
         return super()._fits_float32(largest) and strengths[np.isfinite(strengths)].max(initial=0.0) < 1e9
 
     def _pairs(self, Y: Samples) -> Pairs:
-        return _ElasticPairs(self, Y)
+        return ElasticPairs(self, Y)
 
     def _displacer(self, Y: Samples) -> Displacer:
-        return LaneDisplacer(_ElasticPairs(self, Y), displace.l1_displace, self._strengths(Y.shape[1]))
+        return LaneDisplacer(ElasticPairs(self, Y), displace.l1_displace, self._strengths(Y.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,18 +138,23 @@ class L1(_Elastic):
         return np.zeros(d, bool) if self.weights is None else np.isinf(np.asarray(self.weights))
 
     def _linear(self, Y: Samples) -> LinearPairs | None:
-        return _ElasticPairs(self._with_gamma(1.0), Y)
+        return ElasticPairs(self._with_gamma(1.0), Y)
 
     def _fill(self, X: Samples, Y: Samples, out: Floats, workers: Workers, tick: Tick = None) -> None:
         frozen = self._frozen(X.shape[1])
         super()._fill(X.without(frozen), Y.without(frozen), out, workers, tick)
-        if frozen.any():
-            differ = np.empty_like(out)
-            L1(1.0)._fill(X.without(~frozen), Y.without(~frozen), differ, workers)
-            out[differ > 0] = np.inf
+        forbid(X, Y, frozen, out, workers)
 
 
-class _ElasticPairs(LanePairs):
+def forbid(X: Samples, Y: Samples, frozen: NDArray[np.bool_], out: Floats, workers: Workers) -> None:
+    """Make the cost infinite between samples that differ in a frozen feature."""
+    if frozen.any():
+        differ = np.empty_like(out)
+        L1(1.0)._fill(X.without(~frozen), Y.without(~frozen), differ, workers)
+        out[differ > 0] = np.inf
+
+
+class ElasticPairs(LanePairs):
     """h(x) + h(y) minus the overlap over the stored entries of y; plain sums where Y is dense."""
 
     cost: _Elastic
@@ -172,16 +177,6 @@ class _ElasticPairs(LanePairs):
         np.subtract(scale, out[:, : X.shape[0]], out=out[:, : X.shape[0]])
         self._recompute(_pair_costs, self.strengths, X, out, scale)
         return out
-
-    def parts(self, X: Samples) -> tuple[Floats, Floats]:
-        if X.is_sparse and not self.Y.is_sparse:
-            half, penalty = _ElasticPairs(self.cost, X).parts(self.Y)
-            return half.T, penalty.T
-        half, penalty = np.empty((2, X.shape[0], self.Y.shape[0]))
-        for start in range(0, X.shape[0], LANES):
-            rows = slice(start, start + LANES)
-            half[rows].T[:], penalty[rows].T[:] = self._part_sums(X.rows(start, min(start + LANES, X.shape[0])))
-        return half, penalty
 
     def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
         """½‖x − y‖² and τ(x − y) of at most LANES rows, transposed; close pairs computed again, as for costs."""

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from occamap import model_file
 from occamap._validate import Samples, check_samples
-from occamap.costs import L1, STVS, Cost, KOverlap, SqL2, Subspace
+from occamap.costs import L1, STVS, Cost, GroupLasso, KOverlap, SqL2, Subspace
 from occamap.errors import InputError, ModelFileError
 from occamap.maps.problem import Problem
 from occamap.model_file import Arrays, Meta
@@ -19,7 +19,7 @@ from occamap.sinkhorn import Report, Solution
 if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
-COSTS: dict[str, type[Cost]] = {"SqL2": SqL2, "L1": L1, "STVS": STVS, "KOverlap": KOverlap, "Subspace": Subspace}
+COSTS: dict[str, type[Cost]] = {"SqL2": SqL2, "L1": L1, "STVS": STVS, "KOverlap": KOverlap, "GroupLasso": GroupLasso, "Subspace": Subspace}
 
 
 def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
@@ -62,6 +62,11 @@ def _describe_cost(cost: Cost, arrays: Arrays) -> dict[str, Any]:
         if isinstance(value, np.ndarray):
             arrays[f"cost_{key}"] = value
             entries[key] = {"array": f"cost_{key}"}
+        elif isinstance(value, dict):  # arrays by name
+            arrays[f"cost_{key}"] = np.concatenate(list(value.values()))
+            arrays[f"cost_{key}_sizes"] = np.array([entry.size for entry in value.values()])
+            names = {"names": list(value), "sizes": f"cost_{key}_sizes"}
+            entries[key] = {"array": f"cost_{key}", **names}
     return {"name": name, "parameters": entries}
 
 
@@ -77,7 +82,7 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     parameters = meta["cost"]["parameters"]
     for key, value in parameters.items():
         if isinstance(value, dict):
-            parameters[key] = arrays[value["array"]]
+            parameters[key] = _parameter(value, arrays)
     cost = COSTS[meta["cost"]["name"]](**parameters)
     model = model_class(cost if meta["cost_given"] else None, **meta["parameters"])
     model._check_parameters()
@@ -103,6 +108,17 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     model.report_ = report
     model._set_outcome()
     return model
+
+
+def _parameter(entry: dict[str, Any], arrays: Arrays) -> Any:
+    """An array, or a dict of arrays by name."""
+    array = arrays[entry["array"]]
+    if "names" not in entry:
+        return array
+    names, sizes = entry["names"], arrays[entry["sizes"]]
+    if sizes.shape != (len(names),) or sizes.dtype.kind not in "iu" or sizes.min(initial=0) < 0 or sizes.sum() != array.size:
+        raise ModelFileError("the groups of its cost do not have the sizes that are written beside them")
+    return dict(zip(names, np.split(array, np.cumsum(sizes)[:-1]), strict=True))
 
 
 def _samples(entry: dict[str, Any], side: str, arrays: Arrays, names: Any) -> Samples:

@@ -1,0 +1,207 @@
+"""Pairwise norms of groups that do not overlap: sixty-four rows x side by side, over the stored entries of each y.
+
+Features are taken in the order of their groups, a tile of whole groups at a time. In a group that y has entries in,
+‖x − y‖² = ‖x‖² + ‖y‖² − 2⟨x, y⟩; in the others it is ‖x‖². A root magnifies what cancels, so these sums are float64
+whatever the data are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from occamap._kernels.groups import SLOPE, enter, leave, own_atoms, pair_squares, scales
+from occamap._kernels.jit import FLUSH, kernel
+from occamap._kernels.lanes import next_tile_dense
+from occamap._kernels.vectors import WIDE, accumulate, bits, greatest, like, load, lowest, root, spread, strips, widen
+
+
+@kernel
+def group_entries(indptr, indices, data, place, tile_at, starts, begins, features, values):
+    """Entries tile after tile, and in a tile row after row, as `tile_entries` gives them, for tiles of any width.
+
+    place[t]: where feature t comes in the order of groups (−1: nowhere), tile_at[p]: the tile of a place, starts: the
+    first place of each tile. `begins` is 0 at entry and has one entry more than tiles × rows. Returns their number.
+    """
+    n = indptr.shape[0] - 1
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            p = place[indices[e]]
+            if p >= 0 and data[e] != 0:
+                begins[tile_at[p] * n + i + 1] += 1
+    for k in range(begins.shape[0] - 1):
+        begins[k + 1] += begins[k]
+    cursor = begins[:-1].copy()
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            p = place[indices[e]]
+            if p >= 0 and data[e] != 0:
+                at = cursor[tile_at[p] * n + i]
+                cursor[tile_at[p] * n + i] += 1
+                features[at] = p - starts[tile_at[p]]
+                values[at] = data[e]
+    return begins[-1]
+
+
+@kernel
+def group_runs(begins, features, values, starts, n, atom_at, run_begins, atoms, ends, squares):
+    """Where a row has entries in a group: the runs run_begins[k·n + i] : run_begins[k·n + i + 1] of tile k and row i.
+
+    Of each its atom, where its entries end, and Σ of their squares. Returns how many there are.
+    """
+    count = 0
+    for k in range(starts.shape[0]):
+        for i in range(n):
+            run_begins[k * n + i] = count
+            last = -1
+            for e in range(begins[k * n + i], begins[k * n + i + 1]):
+                a = atom_at[starts[k] + features[e]]
+                if a != last:
+                    atoms[count] = a
+                    squares[count] = 0.0
+                    count += 1
+                    last = a
+                ends[count - 1] = e + 1
+                squares[count - 1] += np.float64(values[e]) * np.float64(values[e])
+    run_begins[starts.shape[0] * n] = count
+    return count
+
+
+@kernel
+def group_overlap(xs, ys, runs, starts, atom_at, radii, close, tile, Ex, sizes, roots, low, products, norms):
+    """products[j, lane] += ⟨x, y⟩ over the groups, norms[j, lane] += Σ_g λ_g (‖x_g − y_g‖ − ‖x_g‖).
+
+    low[j, lane] becomes 1 where a group is so close that its digits are lost. `tile` and Ex are float64 and 0 at entry;
+    `sizes` and `roots` are ‖x_g‖² and λ_g‖x_g‖ in the precision of the data, in which roots are taken.
+    """
+    x_begins, x_features, x_values = xs
+    run_begins = runs[0]
+    m = products.shape[0]
+    n = (x_begins.shape[0] - 1) // starts.shape[0]
+    for k in range(starts.shape[0]):
+        first = atom_at[starts[k]]
+        last = atom_at[-1] + 1 if k + 1 == starts.shape[0] else atom_at[starts[k + 1]]
+        for lane in range(n):
+            for e in range(x_begins[k * n + lane], x_begins[k * n + lane + 1]):
+                value = np.float64(x_values[e])
+                tile[x_features[e], lane] = value
+                Ex[atom_at[starts[k] + x_features[e]] - first, lane] += value * value
+        for a in range(last - first):
+            for lane in range(n):
+                sizes[a, lane] = Ex[a, lane]
+                roots[a, lane] = radii[first + a] * math.sqrt(Ex[a, lane])
+        for j in range(m):
+            if run_begins[k * m + j] < run_begins[k * m + j + 1]:
+                _overlap_row(j, k * m + j, ys, runs, first, radii, close, tile, Ex, sizes, roots, low, products, norms)
+        for lane in range(n):
+            for e in range(x_begins[k * n + lane], x_begins[k * n + lane + 1]):
+                tile[x_features[e], lane] = 0.0
+        Ex[: last - first] = 0.0
+
+
+@kernel
+def _overlap_row(j, row, ys, runs, first, radii, close, tile, Ex, sizes, roots, low, products, norms):
+    begins, features, values = ys
+    run_begins, atoms, ends, squares = runs
+    none = np.float64(0.0)
+    zero = sizes[0, 0] - sizes[0, 0]
+    for s in range(strips(tile, WIDE)):
+        total = spread(none, WIDE)
+        more = spread(zero, total)
+        e = np.uint64(begins[row])
+        for r in range(run_begins[row], run_begins[row + 1]):
+            a, product = atoms[r] - first, spread(none, WIDE)
+            for f in range(e, np.uint64(ends[r])):
+                product += load(tile, features[f], s, WIDE) * values[f]
+            e = np.uint64(ends[r])
+            total += product
+            exact = load(Ex, a, s, WIDE) - (product + product) + squares[r]
+            E = like(exact, more)
+            far = (load(sizes, a, s, total) + type(zero)(squares[r])) * close
+            lost = bits(E < far)
+            if lost != 0:
+                _mark(low, j, s, lost, bits(E == zero))
+            more += root(greatest(E, zero)) * radii[atoms[r]] - load(roots, a, s, total)
+        accumulate(products, j, s, total)
+        accumulate(norms, j, s, more)
+
+
+@kernel
+def _mark(low, j, s, lost, equal):
+    """Where digits are lost, and the two are not equal."""
+    found = lost & ~equal
+    while found != 0:
+        lane = lowest(found)
+        low[j, s * (WIDE // 8) + lane] = 1
+        found &= found - np.uint64(1)
+
+
+@kernel
+def group_sums(X, Y, ends, radii, tile, norms):
+    """norms[j, lane] += Σ_g λ_g ‖x_g − y_g‖ of dense rows; features are in the order of groups, which end at `ends`.
+
+    The tile has room for any one group.
+    """
+    none = X[0, 0] - X[0, 0]
+    first = 0
+    while first < ends.shape[0]:
+        start = 0 if first == 0 else ends[first - 1]
+        last = first + 1
+        while last < ends.shape[0] and ends[last] - start <= tile.shape[0]:
+            last += 1
+        next_tile_dense(X[:, start : ends[last - 1]], 0, tile)
+        for j in range(Y.shape[0]):
+            for s in range(strips(tile, WIDE)):
+                more = widen(spread(none, WIDE))
+                t = start
+                for g in range(first, last):
+                    E = widen(spread(none, WIDE))
+                    while t < ends[g]:
+                        stop = min(ends[g], t + FLUSH)
+                        part = spread(none, WIDE)
+                        for f in range(t, stop):
+                            z = load(tile, f - start, s, WIDE) - Y[j, f]
+                            part += z * z
+                        E += widen(part)
+                        t = stop
+                    more += root(E) * radii[g]
+                accumulate(norms, j, s, more)
+        first = last
+
+
+@kernel
+def group_pairs(xptr, xind, xval, yptr, yind, yval, groups, latent, rows, columns, work, square, norms):
+    """‖x − y‖² over the groups, and their norm, of the pairs (rows[p], columns[p]), into [column, row].
+
+    Those of one x follow each other, so that x is written to its dense place once, and a latent balance starts from
+    that of the pair before.
+    """
+    x, Ex, nx, E, lost, hits, touched, mine, scale = work
+    atoms = groups[0]
+    at = -1
+    n_mine = 0
+    for p in range(rows.shape[0]):
+        i, j = rows[p], columns[p]
+        if i != at:
+            if at >= 0:
+                leave(xptr[at], xptr[at + 1], xind, atoms, x, Ex, nx)
+            enter(xptr[i], xptr[i + 1], xind, xval, atoms, x, Ex, nx)
+            at = i
+            n_mine = own_atoms(xptr[i], xptr[i + 1], xind, atoms, Ex, mine, scale)
+        n = pair_squares(x, Ex, nx, yptr[j], yptr[j + 1], yind, yval, atoms, E, lost, hits, touched)
+        for k in range(n_mine):
+            if E[mine[k]] < 0:
+                E[mine[k]] = Ex[mine[k]]
+                touched[n] = mine[k]
+                n += 1
+        total = 0.0
+        for k in range(n):
+            total += E[touched[k]]
+        square[j, i] = total
+        norms[j, i] = scales(touched, n, E, groups, latent, SLOPE, scale)
+        for k in range(n):
+            E[touched[k]] = -1.0
+            scale[touched[k]] = 0.0
+    if at >= 0:
+        leave(xptr[at], xptr[at + 1], xind, atoms, x, Ex, nx)

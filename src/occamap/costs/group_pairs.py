@@ -1,0 +1,197 @@
+"""Pairs and moves of costs with norms of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._kernels import group_moves, group_pairs
+from occamap._kernels.jit import LANES
+from occamap._validate import Samples
+from occamap.costs.generic import Floats, Gibbs, Pairs
+from occamap.costs.group_norms import QUICK
+from occamap.costs.groups import Layout
+from occamap.costs.l1 import ElasticPairs
+from occamap.costs.lanes import TILE_BYTES, LanePairs, aligned
+from occamap.errors import InputError
+
+if TYPE_CHECKING:
+    from occamap.costs.group_lasso import GroupLasso
+
+CLOSE = {np.dtype(np.float32): 1e-9, np.dtype(np.float64): 1e-6}
+"""‖x − y‖² of a group next to ‖x‖² + ‖y‖², below which the digits of its root are lost."""
+
+
+class _Order(NamedTuple):
+    """Features in the order of their groups, in tiles of whole groups."""
+
+    place: NDArray[np.int32]  # of each feature; −1 for those in no group
+    starts: NDArray[np.int64]  # the first place of each tile
+    tile_at: NDArray[np.int32]  # the tile of each place
+    atom_at: NDArray[np.int32]  # the group of each place
+    width: int  # of the widest tile
+    height: int  # groups in the tile that has most
+
+    @classmethod
+    def of(cls, layout: Layout) -> _Order:
+        features = np.flatnonzero(layout.atoms >= 0)
+        features = features[np.argsort(layout.atoms[features], kind="stable")]
+        place = np.full(layout.atoms.size, -1, np.int32)
+        place[features] = np.arange(features.size)
+        ends = np.cumsum(np.bincount(layout.atoms[features]))
+        room, starts, firsts = TILE_BYTES // (8 * LANES), [0], [0]
+        for group in range(1, ends.size):
+            if ends[group] - starts[-1] > room:
+                starts.append(int(ends[group - 1]))
+                firsts.append(group)
+        sizes = np.diff([*starts, features.size])
+        tile_at = np.repeat(np.arange(len(starts), dtype=np.int32), sizes)
+        height = int(np.diff([*firsts, ends.size]).max())
+        return cls(place, np.array(starts), tile_at, layout.atoms[features], int(sizes.max()), height)
+
+    def entries(self, rows: Samples) -> tuple[NDArray[Any], ...]:
+        """begins, features and values tile by tile, and in a tile row by row."""
+        indptr, indices, data = rows.stored()
+        begins = np.zeros(self.starts.size * rows.shape[0] + 1, np.int64)
+        features, values = np.empty(data.size, np.int32), np.empty(data.size)
+        given = self.place, self.tile_at, self.starts, begins, features, values
+        count = group_pairs.group_entries(indptr, indices, data, *given)
+        return begins, features[:count], values[:count]
+
+    def sorted_entries(self, rows: Samples) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The same with those of a group side by side, and the runs that they make."""
+        csr = rows.csr()
+        kept = self.place[csr.indices] >= 0
+        counts = np.concatenate([[0], np.cumsum(kept)])[csr.indptr]
+        held = sp.csr_array((csr.data[kept], self.place[csr.indices[kept]], counts), shape=rows.shape)
+        held.sort_indices()
+        same = self._replace(place=np.arange(max(1, rows.shape[1]), dtype=np.int32))
+        samples = Samples(rows.shape, held.data, held.indices.astype(np.int32), held.indptr.astype(np.int64))
+        entries = same.entries(samples)
+        count = entries[1].size
+        begins = np.empty(entries[0].size, np.int64)
+        runs = np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count)
+        made = group_pairs.group_runs(*entries, self.starts, rows.shape[0], self.atom_at, begins, *runs)
+        return entries, (begins, *(run[:made].copy() for run in runs))
+
+
+class GroupPairs(LanePairs):
+    """Squares and ℓ1 terms as for `L1`, and norms of groups: over the stored entries of y, or over all if dense.
+
+    On sparse rows without an ℓ1 share the groups give the squares of their features, too, in the same pass.
+    """
+
+    cost: GroupLasso
+
+    def __init__(self, cost: GroupLasso, Y: Samples) -> None:
+        self.cost, self.Y, self._wide = cost, Y, None
+        self.norms = cost._norms(Y.shape[1])
+        overlapping, any_ = self.norms.layout.overlapping, self.norms.layout.n_atoms > 0
+        self.apart = self.norms.grouped if Y.is_sparse and cost.l1_ratio == 0 else np.zeros(Y.shape[1], bool)
+        self.rest = ElasticPairs(cost._rest(Y.shape[1]), Y.without(self.apart))
+        self.order = _Order.of(self.norms.layout) if any_ and not overlapping else None
+        if self.order is None:
+            self.targets = Y.stored() if any_ else None
+        elif Y.is_sparse:
+            self.targets, self.sorted = Y.stored(), self.order.sorted_entries(Y)
+            self.y_parts = _squares(self.norms, Y)
+        else:
+            self.features = np.argsort(self.order.place, kind="stable")[-self.order.tile_at.size :]
+            self.dense = np.ascontiguousarray(Y.data[:, self.features])
+
+    def _sums(self, X: Samples) -> Floats:
+        out = self.rest._sums(X.without(self.apart))
+        square, norms = self._group_sums(X)
+        out[:, : X.shape[0]] += norms
+        if square is not None and self.apart.any():
+            out[:, : X.shape[0]] += 0.5 * square
+        return out
+
+    def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
+        half, penalty = self.rest._part_sums(X.without(self.apart))
+        square, norms = self._group_sums(X)
+        return (half + 0.5 * square if square is not None and self.apart.any() else half), penalty + norms
+
+    def _group_sums(self, X: Samples) -> tuple[Floats | None, Any]:
+        """‖x − y‖² over the groups (None where not computed) and the norms of at most LANES rows: [j, row]."""
+        n, m = X.shape[0], self.Y.shape[0]
+        if self.order is None:
+            if self.targets is None:
+                return None, 0.0
+            square, norms = np.empty((2, m, n))
+            i, j = (index.ravel() for index in np.indices((n, m)))
+            self._pair_by_pair(X, i, j, square, norms)
+            return square, norms
+        square, norms = aligned((m, LANES), np.float64, fill=0), aligned((m, LANES), np.float64, fill=0)
+        if self.Y.is_sparse:
+            return self._overlaps(X, square, norms)
+        tile = aligned((max(self.order.width, 1), LANES), X.dtype, fill=0)
+        ends = np.append(np.flatnonzero(np.diff(self.order.atom_at)) + 1, self.order.atom_at.size)
+        rows = np.ascontiguousarray(X.data[:, self.features])
+        group_pairs.group_sums(rows, self.dense, ends, self.norms.radii, tile, norms)
+        return None, norms[:, :n]
+
+    def _overlaps(self, X: Samples, products: Floats, norms: Floats) -> tuple[Floats, Floats]:
+        assert self.order is not None
+        n, order, dtype = X.shape[0], self.order, X.dtype
+        low, tile = np.zeros(products.shape, np.int8), aligned((order.width, LANES), np.float64, 0)
+        groups = order.height, LANES
+        room = tile, aligned(groups, np.float64, 0), aligned(groups, dtype, 0), aligned(groups, dtype, 0)
+        given = *self.sorted, order.starts, order.atom_at, self.norms.radii.astype(dtype), dtype.type(CLOSE[dtype])
+        group_pairs.group_overlap(order.entries(X), *given, *room, low, products, norms)
+        again = low[:, :n] > 0
+        x_parts = _squares(self.norms, X)
+        scale, both = (x + y[:, None] for x, y in zip(x_parts, self.y_parts, strict=True))
+        square, norms = scale - 2 * products[:, :n], norms[:, :n] + x_parts[1]
+        again |= (square < 0.01 * scale) | (norms < (0.2 if dtype == np.float32 else 0.01) * both)
+        i, j = np.nonzero(again.T)
+        if i.size:
+            self._pair_by_pair(X, i, j, square, norms)
+        return square, norms
+
+    def _pair_by_pair(self, X: Samples, i: Any, j: Any, square: Floats, norms: Floats) -> None:
+        pair = *X.stored(), *self.Y.stored()
+        group_pairs.group_pairs(*pair, self.norms.groups, self.norms.latent(QUICK), i, j, self.norms.work(), square, norms)
+
+
+def _squares(norms: Any, rows: Samples) -> tuple[Floats, Floats]:
+    """Σ of the squares in groups, and the norms, of each row."""
+    indptr, indices, data = rows.stored()
+    square = np.where(norms.grouped[indices], data.astype(np.float64) ** 2, 0.0)
+    sums = np.add.reduceat(np.append(square, 0.0), indptr[:-1]) * (np.diff(indptr) > 0)
+    return sums, norms.rows(Samples(rows.shape, data, indices, indptr), 0)[0]
+
+
+class GroupDisplacer:
+    """The field row by row, then the prox."""
+
+    def __init__(self, pairs: GroupPairs) -> None:
+        self.pairs: Pairs = pairs
+        self.cost, self.Y, self.norms = pairs.cost, pairs.Y, pairs.norms
+        self.targets = pairs.Y.stored()
+        strengths = pairs.cost._rest(pairs.Y.shape[1])._strengths(pairs.Y.shape[1])
+        self.strengths = np.where(np.isinf(strengths), 0.0, strengths)  # frozen features are at 0 on both sides
+
+    def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
+        if ties:
+            check_ties(self.norms.layout)
+        weights = gibbs(self.pairs.block(X) if C is None else C)
+        (n, d), atoms = X.shape, self.norms.layout.n_atoms
+        field, mean = np.empty((2, n, d))
+        sums = *np.empty((3, d)), *np.empty((3, atoms))
+        given = self.norms.groups, self.norms.latent(QUICK), self.strengths, ties, self.norms.work(), sums
+        group_moves.group_field(*X.stored(), *self.targets, weights, *given, field, mean)
+        moves = -self.cost._prox(Samples((n, d), field))
+        if relax > 0:
+            shift = mean - X.dense()
+            moves = np.where(moves != 0, moves + relax * (shift - moves), 0.0)
+        return sp.csr_array(moves.astype(X.dtype))
+
+
+def check_ties(layout: Layout) -> None:
+    """Raise where no least element is known."""
+    if layout.overlapping:
+        raise InputError("ties must be 'zero' for groups that overlap; got 'occam': take groups that do not")
