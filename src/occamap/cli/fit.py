@@ -23,12 +23,15 @@ HELP = """Learn which genes move from the control to the target cells, in which 
 DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]genes.csv[/bold] (a row a gene, those that \
 move most first), [bold]cells.csv[/bold] (a row a control cell) and [bold]run.json[/bold] (what was asked, with what, \
 and what came of it); with --by also a table of genes for each group, where held-out cells choose also \
-[bold]choice.csv[/bold]. All of them appear together, or none.
+[bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (a row a set). All of them appear together, \
+or none.
 
 [bold]Examples[/bold]
   occamap fit cells.h5ad --groupby condition --control control --target stimulated --out run
   occamap fit cells.h5ad --groupby drug --control DMSO --target Abexinostat --by cell_type --counts normalize --out run
   occamap fit cells.h5ad --groupby drug --control DMSO --target Abexinostat --gamma auto --epsilon auto --out run
+  occamap fit cells.h5ad --groupby condition --control control --target stimulated --gene-sets hallmark.gmt \
+--frozen 'MT-*' --frozen 'RPL*' --out run
 """
 
 
@@ -41,7 +44,7 @@ def fit(
     layer: given.Layer = None,
     use_genes: given.UseGenes = None,
     counts: given.CountsChoice = given.Counts.refuse,
-    cost: given.Cost = given.CostName.l1,
+    cost: given.FitCost = None,
     gamma: Annotated[
         str | None,
         typer.Option(
@@ -72,6 +75,10 @@ def fit(
             rich_help_panel=given.MAP,
         ),
     ] = None,
+    gene_sets: given.GeneSets = None,
+    l1_ratio: given.L1Ratio = None,
+    frozen: given.Frozen = None,
+    weights: given.Weights = None,
     by: Annotated[
         str | None,
         typer.Option(
@@ -111,13 +118,17 @@ def fit(
         out_directory,
         Question(groupby, control, target, layer, use_genes, counts.value),
         MapOptions(
-            cost.value,
+            given.value(cost),
             parse_number(gamma, "gamma"),
             k,
             parse_number(epsilon, "epsilon"),
             given.value(epsilon_scale),
             relax,
             max_density,
+            gene_sets,
+            l1_ratio,
+            tuple(frozen) if frozen else None,
+            weights,
         ),
         by=by,
         subsamples=subsamples,
@@ -161,6 +172,9 @@ def show(done: FitRun, seconds: float) -> None:
     if "null" in result:
         out.print(Text(null_words(result)), soft_wrap=True)
     out.print(gene_rows(table.head(SHOWN)))
+    if done.pathways is not None:
+        out.print(Text(f"\n{sets_words(result['gene_sets'])}"), soft_wrap=True)
+        out.print(pathway_rows(done.pathways.head(SHOWN)))
     show_files(done.directory, done.record.files, seconds)
 
 
@@ -186,6 +200,29 @@ def gene_rows(table: object) -> Table:
         interval = (f"{row['low']:+.2f} to {row['high']:+.2f}", f"{row['frequency']:.0%} of halves") if sure else ()
         numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", *interval, f"{row['observed']:+.3f}"
         drawn.add_row(literal(row["gene"], longest=30), *numbers, f"{row['wilcoxon_p_adjusted']:.2g}")
+    return drawn
+
+
+def sets_words(used: dict[str, Any]) -> str:
+    """How many gene sets were used, and what was dropped, in a sentence."""
+    given_sets, dropped, absent = used["n_sets_given"], used["n_sets_dropped"], used["n_genes_absent"]
+    told = f"{given_sets - dropped:,} of {given_sets:,} gene sets are used; those that move most:"
+    if dropped or absent:
+        told = f"{absent:,} genes of the sets are not among those used, and {dropped:,} sets have too few left. {told}"
+    return told
+
+
+def pathway_rows(table: object) -> Table:
+    """The pathways as a table for people."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    drawn.add_column("pathway")
+    for head in ("genes", "moves in", "with", "shift", "mean"):
+        drawn.add_column(head, justify="right")
+    drawn.add_column("by")
+    for row in table.reset_index().to_dict("records"):  # type: ignore[attr-defined]
+        numbers = f"{row['n_genes']:,}", f"{row['share']:.0%} of cells", f"{row['mean_genes']:.0%} of genes"
+        moved = f"{row['shift']:.3f}", f"{row['mean']:+.3f}"
+        drawn.add_row(literal(row["pathway"], longest=40), *numbers, *moved, literal(row["top_genes"], longest=40))
     return drawn
 
 

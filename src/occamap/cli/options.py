@@ -19,6 +19,16 @@ class CostName(StrEnum):
     koverlap = "koverlap"
 
 
+class FitCostName(StrEnum):
+    """The penalties, and the one that gene sets have."""
+
+    sql2 = "sql2"
+    l1 = "l1"
+    stvs = "stvs"
+    koverlap = "koverlap"
+    grouplasso = "grouplasso"
+
+
 class Counts(StrEnum):
     """What to do about raw counts."""
 
@@ -69,9 +79,59 @@ CountsChoice = Annotated[
     ),
 ]
 Cost = Annotated[CostName, typer.Option("--cost", help="The penalty on what moves.", rich_help_panel=MAP)]
+FitCost = Annotated[
+    FitCostName | None,
+    typer.Option(
+        "--cost",
+        help="The penalty on what moves; with --gene-sets it is grouplasso.",
+        show_default="l1",
+        rich_help_panel=MAP,
+    ),
+]
 K = Annotated[
     int | None,
     typer.Option("--k", min=1, help="For koverlap: genes that move at the least.", rich_help_panel=MAP),
+]
+GeneSets = Annotated[
+    str | None,
+    typer.Option(
+        "--gene-sets",
+        metavar="FILE.gmt",
+        help="Pathways, whose genes move together: a GMT file (or .gmt.gz), or a key of uns or varm.",
+        rich_help_panel=MAP,
+    ),
+]
+L1Ratio = Annotated[
+    float | None,
+    typer.Option(
+        "--l1-ratio",
+        metavar="R",
+        min=0.0,
+        max=1.0,
+        help="With --gene-sets: from 0, the genes of a set together, to 1, each for itself.",
+        show_default="0",
+        rich_help_panel=MAP,
+    ),
+]
+Frozen = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--frozen",
+        metavar="PATTERN",
+        help="Genes that neither move nor count in the match: a name, a pattern such as 'MT-*', or a column of var; "
+        "may be repeated.",
+        show_default=False,
+        rich_help_panel=MAP,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="dispersion|COLUMN",
+        help="What a gene pays for a move: in proportion to its spread over the control cells, or a column of var.",
+        rich_help_panel=MAP,
+    ),
 ]
 Scale = Annotated[
     EpsilonScale | None,

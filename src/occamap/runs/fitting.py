@@ -40,11 +40,12 @@ FEWEST = 4  # control cells that have two halves
 
 @dataclass(frozen=True, eq=False)
 class FitRun:
-    """What a run gave: its record, the table of genes, and the directory that holds them."""
+    """What a run gave: its record, the table of genes, the directory that holds them, and the table of pathways."""
 
     record: RunRecord
     table: Any
     directory: Path
+    pathways: Any = None
 
 
 def fit(
@@ -67,14 +68,15 @@ def fit(
 
     `map.occamap` is the map, `genes.csv` what `tl.gene_table` gives (`genes_by_<column>.csv` for each group of the
     column `by`), `cells.csv` and `targets.csv` have a row a control and a target cell, `choice.csv` a row a candidate
-    where held-out cells choose, `cells.h5ad` (if asked for) is what `tl.monge_map` writes, `report.html` is the page
+    where held-out cells choose, `pathways.csv` (and `pathways_by_<column>.csv`) what `tl.pathway_table` gives, where
+    there are gene sets, `cells.h5ad` (if asked for) is what `tl.monge_map` writes, `report.html` is the page
     that `oc.report` makes, and `run.json` the record. `dask` is the address of a cluster that is to do the work.
     """
     started, begun = datetime.now(UTC), time.perf_counter()
     filled = (options or MapOptions()).filled()
     check_subsamples(subsamples)
     check_packages()
-    files = _names(by, filled.chosen, write_adata)
+    files = _names(by, filled.chosen, write_adata, filled.gene_sets is not None)
     path = cells.check_file(data, "data")
     backed = max_memory is not None and not write_adata
     with hearing() as told, output_directory(out, files.values(), path) as directory, connect(dask) as client:
@@ -90,6 +92,7 @@ def fit(
             again["max_memory"] = max_memory
             table, groups = _tables(adata, again, stage)
             null = _null(adata, subsamples, {"n_jobs": threads, "max_memory": max_memory}, seed, stage)
+            pathways = _pathways(adata, filled, by)
             rows, targets = _cells(adata, question, by), _targets(adata, question, by)
             record = RunRecord(
                 command=command,
@@ -97,7 +100,7 @@ def fit(
                 parameters=_parameters(question, filled, model)
                 | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
                 | {"dask": dask},
-                result=_result(adata, model, table, rows, null),
+                result=_result(adata, model, table, rows, null) | _sets_used(adata),
                 warnings=tuple(told),
                 versions=versions(),
                 seed=seed,
@@ -119,19 +122,25 @@ def fit(
                 for part in ("cells", "targets", "choice"):
                     if part in tables:
                         put_table(tables[part], of[part], index=False)
+                for part, one in pathways.items():
+                    put_table(one, of[part], index=True)
                 if write_adata:
                     cells.put(adata, of["adata"])
                 of["report"].write_bytes(drawn)
                 record = record.signed(of)
                 record.write(of["record"])
-    return FitRun(record, table, directory)
+    return FitRun(record, table, directory, pathways.get("pathways"))
 
 
-def _names(by: str | None, chosen: bool, write_adata: bool) -> dict[str, str]:
+def _names(by: str | None, chosen: bool, write_adata: bool, sets: bool) -> dict[str, str]:
     """The files by their part in the run; the record is the last to get its name."""
     files = {"map": "map.occamap", "genes": "genes.csv"}
     if by is not None:
         files["genes_by"] = file_name("genes_by_", by, ".csv")
+    if sets:
+        files["pathways"] = "pathways.csv"
+    if sets and by is not None:
+        files["pathways_by"] = file_name("pathways_by_", by, ".csv")
     files |= {"cells": "cells.csv", "targets": "targets.csv"}
     if chosen:
         files["choice"] = "choice.csv"
@@ -141,7 +150,7 @@ def _names(by: str | None, chosen: bool, write_adata: bool) -> dict[str, str]:
 
 
 def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str, Any], stage: Stage) -> MongeMap:
-    asked: dict[str, Any] = {**asdict(question), **shared, "cost": options.penalty, "gammas": options.gammas}
+    asked: dict[str, Any] = {**asdict(question), **shared, **options.asked}
     asked["relax"] = options.relax
     asked["epsilon"] = options.epsilon
     if options.epsilon_scale is not None:
@@ -161,6 +170,21 @@ def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
         message = f"In {len(told)} of {count} subsamples the solver did not converge; in the first: {told[0]}"
         warnings.warn(message, NotConvergedWarning, stacklevel=2)
     return tables
+
+
+def _pathways(adata: Any, options: MapOptions, by: str | None) -> dict[str, Any]:
+    """The pathways, and those of each group if asked for, by the part of their files, where there are gene sets."""
+    if options.gene_sets is None:
+        return {}
+    tables = {"pathways": tl.pathway_table(adata, key=KEY)}
+    return tables if by is None else tables | {"pathways_by": tl.pathway_table(adata, key=KEY, by=by)}
+
+
+def _sets_used(adata: Any) -> dict[str, Any]:
+    """Which gene sets were used, what was dropped of them, and how many genes were frozen, where there are such."""
+    entry = adata.uns[KEY]
+    kept = {"gene_sets": entry.get("gene_sets"), "n_frozen": entry["params"].get("n_frozen")}
+    return {name: value for name, value in kept.items() if value is not None}
 
 
 def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
 
 AUTO = "auto"
 COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
+OVER_SETS = "grouplasso"  # the penalty of gene sets, which `tl.monge_map` makes
 GAMMA, TARGETS, TARGETS_SCALE, RELAX, MAX_DENSITY = 0.3, 10.0, "perplexity", 1.0, 0.1
 
 Tick = Callable[[int, int], None]
@@ -40,15 +42,22 @@ class Question:
 
 @dataclass(frozen=True)
 class MapOptions:
-    """The map to learn; None takes the default, where there is one. `gamma` and `epsilon` may be "auto"."""
+    """The map to learn; None takes the default, where there is one. `gamma` and `epsilon` may be "auto".
 
-    cost: str = "l1"
+    `gene_sets`, `l1_ratio`, `frozen` and `weights` are as for `tl.monge_map`; with the first, the cost is "grouplasso".
+    """
+
+    cost: str | None = None
     gamma: float | str | None = None
     k: int | None = None
     epsilon: float | str | None = None
     epsilon_scale: str | None = None
     relax: float | None = None
     max_density: float | None = None
+    gene_sets: str | None = None
+    l1_ratio: float | None = None
+    frozen: tuple[str, ...] | None = None
+    weights: str | None = None
 
     @property
     def chosen(self) -> bool:
@@ -62,20 +71,31 @@ class MapOptions:
 
     @property
     def penalty(self) -> Cost:
-        """The cost; its γ is of no account where held-out cells choose it."""
-        kind = COSTS[self.cost]
+        """The cost; its γ is of no account where held-out cells choose it. It knows nothing of single genes."""
+        for name in ("gene_sets", "frozen", "weights"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} must be given only where one map is fitted; got {getattr(self, name)!r}")
+        kind = COSTS[str(self.cost)]
         given = {"gamma": GAMMA if self.gamma == AUTO else self.gamma, "k": self.k}
         return kind(**{name: value for name, value in given.items() if value is not None})
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is said of the penalty, as arguments of `tl.monge_map`."""
+        single = {"frozen": self.frozen, "weights": self.weights, "gammas": self.gammas}
+        if self.gene_sets is None:
+            return {"cost": replace(self, frozen=None, weights=None).penalty, **single}
+        gamma = None if self.gamma == AUTO else self.gamma
+        return {"gene_sets": self.gene_sets, "l1_ratio": self.l1_ratio, "gamma": gamma, **single}
+
     def filled(self) -> MapOptions:
         """With the defaults in place of None, or an `InputError` for what does not go together."""
-        if self.cost not in COSTS:
-            raise InputError(f"cost must be one of {', '.join(COSTS)}; got {self.cost!r}")
-        if self.cost == "sql2" and self.gamma is not None:
+        cost = self._cost()
+        if cost == "sql2" and self.gamma is not None:
             raise InputError(f"gamma must not be given for the cost sql2, which has none; got {self.gamma}")
-        if self.cost == "sql2" and self.relax is not None:
+        if cost == "sql2" and self.relax is not None:
             raise InputError(f"relax must not be given for the cost sql2, which shrinks nothing; got {self.relax}")
-        check_k(self.cost, self.k)
+        check_k(cost, self.k)
         epsilon, scale = check_epsilon(self.epsilon, self.epsilon_scale)
         if self.max_density is not None and self.gamma != AUTO:
             raise InputError(
@@ -83,12 +103,31 @@ class MapOptions:
             )
         return replace(
             self,
-            gamma=GAMMA if self.gamma is None and self.cost != "sql2" else self.gamma,
+            cost=cost,
+            gamma=GAMMA if self.gamma is None and cost != "sql2" else self.gamma,
             epsilon=epsilon,
             epsilon_scale=scale,
             relax=RELAX if self.relax is None else self.relax,
             max_density=MAX_DENSITY if self.gamma == AUTO and self.max_density is None else self.max_density,
+            l1_ratio=0.0 if self.gene_sets is not None and self.l1_ratio is None else self.l1_ratio,
         )
+
+    def _cost(self) -> str:
+        """The name of the cost, and whether it goes with gene sets, frozen genes and weights as they are asked for."""
+        sets = self.gene_sets is not None
+        cost = self.cost or (OVER_SETS if sets else "l1")
+        if cost not in (*COSTS, OVER_SETS):
+            raise InputError(f"cost must be one of {', '.join((*COSTS, OVER_SETS))}; got {cost!r}")
+        if sets != (cost == OVER_SETS):
+            rule = "grouplasso, or not be given, with" if sets else "another than grouplasso without"
+            raise InputError(f"cost must be {rule} gene_sets; got {cost!r}")
+        if self.l1_ratio is not None and not sets:
+            raise InputError(f"l1_ratio must be given only with gene_sets; got {self.l1_ratio:g}")
+        if self.frozen is not None and cost not in ("l1", OVER_SETS):
+            raise InputError(f"frozen must be given only for the cost l1 or with gene_sets; got cost {cost}")
+        if self.weights is not None and cost != "l1":
+            raise InputError(f"weights must be given only for the cost l1; got cost {cost}")
+        return cost
 
 
 def check_k(cost: str, k: int | None) -> None:

@@ -6,7 +6,8 @@ _require(("anndata", "pandas"), "occamap.tl", "cells")
 
 from occamap.tl.gene_table import gene_table  # noqa: E402
 from occamap.tl.monge_map import monge_map  # noqa: E402
+from occamap.tl.pathway_table import pathway_table  # noqa: E402
 from occamap.tl.stability import stable_genes  # noqa: E402
 from occamap.tl.transform import transform  # noqa: E402
 
-__all__ = ["gene_table", "monge_map", "stable_genes", "transform"]
+__all__ = ["gene_table", "monge_map", "pathway_table", "stable_genes", "transform"]

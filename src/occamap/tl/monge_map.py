@@ -11,11 +11,12 @@ from occamap.maps import MongeMap
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
 from occamap.tl.cells import check_adata, check_key, genes_of, pair_of, samples
+from occamap.tl.penalty import penalty_of
 from occamap.tl.stored import Design, write
 
 AUTO = "auto"
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
-GAMMA, TARGETS = 0.3, 10.0  # strength, and effective targets of a cell, where nothing else is asked for
+TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
 
 
 def monge_map(
@@ -28,7 +29,12 @@ def monge_map(
     use_genes: Any = None,
     counts: str = "refuse",
     cost: Cost | type[Cost] | None = None,
+    gamma: float | None = None,
     gammas: Any = None,
+    gene_sets: Any = None,
+    l1_ratio: float | None = None,
+    frozen: Any = None,
+    weights: Any = None,
     epsilon: float | str = TARGETS,
     epsilon_scale: str | None = None,
     ties: str = "zero",
@@ -63,8 +69,24 @@ def monge_map(
     cost
         Such as `L1(0.3)`, the default: the penalty and its strength γ. Or the penalty alone, such as `STVS`: then
         held-out cells choose γ.
+    gamma
+        Strength of the default penalty, where `cost` is not given.
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
+    gene_sets
+        Pathways, whose genes move together: {name: genes}, a data frame with a row a set and gene (columns source or
+        geneset, and target or gene), a key of `adata.uns` that holds either, a key of `adata.varm` (genes × sets), or
+        the path of a GMT file, plain or gzipped. The penalty is then `GroupLasso`, over the sets that have two or more
+        of the used genes. `tl.pathway_table` says which of them move.
+    l1_ratio
+        With gene_sets: from 0 (the default: the genes of a set move together) to 1 (each for itself).
+    frozen
+        Genes that neither move nor count in the match: names and shell patterns, case-sensitive, such as
+        ["MT-*", "RPL*"], or a column of `adata.var` with True and False. With gene_sets, they leave their sets.
+    weights
+        What a gene pays for a move, as weights of the `L1` penalty: {name or pattern: weight}, such as {"ISG*": 0.5}
+        (others have 1; of several patterns the last counts); a column of `adata.var`; a Series by gene name; a number
+        for each gene of adata; or "dispersion", in proportion to the standard deviation over the control cells.
     epsilon, epsilon_scale
         As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`); or
         "auto", without a scale: then held-out cells choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost.
@@ -95,6 +117,9 @@ def monge_map(
     `adata.obs["occamap_n_genes"]`, `["occamap_distance"]` : how many genes move in a control cell, and the length of
     the displacement; NaN for other cells
     `adata.uns["occamap"]` : parameters, ε, status, versions
+    `adata.varm["occamap_gene_sets"]` : with gene_sets, genes × sets, 1 for a member; their names, sizes and what was
+    dropped are in `adata.uns["occamap"]["gene_sets"]`
+    `adata.var["occamap_weight"]` : with frozen or weights, those that the penalty has
 
     Examples
     --------
@@ -110,16 +135,20 @@ def monge_map(
     pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
     source, targets = samples(adata, pair, layer, counts, genes)
     shared = {"reach": reach, "tol": tol, "max_iter": max_iter, "max_memory": max_memory, "n_jobs": n_jobs}
-    penalty = L1(GAMMA) if cost is None else cost
+    if gamma is not None and gammas is not None:
+        raise InputError(f"gamma must not be given with gammas, among which held-out cells choose; got {gamma!r}")
+    given = {"cost": cost, "gamma": gamma, "gene_sets": gene_sets, "l1_ratio": l1_ratio}
+    asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights)
+    penalty = asked.cost
     if epsilon == AUTO and epsilon_scale is not None:
         raise InputError(f"epsilon_scale must not be given with epsilon='auto'; got {epsilon_scale!r}")
     scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
-    if isinstance(penalty, Cost) and gammas is None and epsilon != AUTO:
+    if not asked.free and gammas is None and epsilon != AUTO:
         like = MongeMap(penalty, epsilon, scale, ties, relax, **shared, verbose=verbose)  # type: ignore[arg-type]
         fitted = like.fit(source, targets, client=client)
     else:
         rule = "one_se" if max_density is None else "density"
-        if isinstance(penalty, Cost) and gammas is None:
+        if not asked.free and gammas is None:
             gammas, rule = [float(getattr(penalty, "gamma", 0.0))], "best"
         search = MongeMapCV(
             L1 if isinstance(penalty, SqL2) else penalty,  # which is ½ℓ2² at γ = 0
@@ -136,7 +165,9 @@ def monge_map(
         ).fit(source, targets, client=client)
         fitted = search.best_map_
         fitted.selection_ = search
-    write(adata, key_added, design, pair[0], genes, fitted.displacement(source, client), fitted)
+    write(adata, key_added, design, pair[0], genes, fitted.displacement(source, client), fitted, asked.asked)
+    if asked.sets is not None:
+        adata.uns[key_added]["gene_sets"] = asked.sets.record()
     if hasattr(fitted, "selection_"):
         adata.uns[key_added]["selection"] = str(fitted.selection_.diagnostics_)
         if fitted.selection_.diagnostics_.weak:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
@@ -19,6 +19,7 @@ from occamap.errors import InputError
 from occamap.maps import MongeMap
 from occamap.maps.saved import COSTS
 from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
+from occamap.tl.gene_sets import members_matrix
 
 SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
 
@@ -73,17 +74,52 @@ class Stored:
             sp.csr_array(self.adata.layers[f"{self.key}_displacement"])[self.rows("control")][:, self.genes]
         )
 
+    def groups(self) -> tuple[list[str], list[NDArray[np.int64]], NDArray[np.float64] | None] | None:
+        """Names, genes (by their place among the used ones) and weights of the groups that the cost is over, if any.
+
+        Genes that are no longer in adata have left them; groups without genes are gone.
+        """
+        key = f"{self.key}_gene_sets"
+        if key not in self.adata.varm:
+            return None
+        with _sound(self.key):
+            entry = self.entry["params"]["cost"]
+            by_column = sp.csc_array(sp.csr_array(self.adata.varm[key])[self.genes])
+            members = np.split(by_column.indices.astype(np.int64), by_column.indptr[1:-1])
+            held = np.diff(by_column.indptr) > 0
+            names = [str(name) for name in np.asarray(entry["groups"])[held]]
+            weights = np.asarray(entry["weights"], dtype=np.float64)[held] if "weights" in entry else None
+            return names, [member for member, some_left in zip(members, held, strict=True) if some_left], weights
+
+    def cost(self) -> Cost:
+        """The cost of the map, over the genes that are still there."""
+        entry, groups = dict(self.entry["params"]["cost"]), self.groups()
+        if f"{self.key}_weight" in self.adata.var:
+            entry["weights"] = np.asarray(self.adata.var[f"{self.key}_weight"], dtype=np.float64)[self.genes]
+        if groups is not None:
+            names, members, weights = groups
+            entry |= {"groups": dict(zip(names, members, strict=True)), "weights": weights}
+        return cost_from(entry)
+
     def unfitted(self) -> MongeMap:
         """The map that was fitted, without what it learned; ε is the one that it had."""
         with _sound(self.key):
-            params = self.entry["params"]
-            cost = cost_from(params["cost"])
+            params, cost = self.entry["params"], self.cost()
             rest = {name: params[name] for name in SETTINGS if name in params}
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 
-def write(adata: Any, key: str, design: Design, rows: Rows, genes: Mask, moves: sp.csr_array, fitted: MongeMap) -> None:
-    """Displacements to layers, genes to var, cells to obs, parameters and status to uns."""
+def write(
+    adata: Any,
+    key: str,
+    design: Design,
+    rows: Rows,
+    genes: Mask,
+    moves: sp.csr_array,
+    fitted: MongeMap,
+    asked: dict[str, Any] | None = None,
+) -> None:
+    """Displacements to layers, genes to var, cells to obs, parameters (`asked` among them) and status to uns."""
     n, d = adata.shape
     with warnings.catch_warnings():  # a view becomes an AnnData of its own, as with scanpy's functions
         warnings.filterwarnings("ignore", category=UserWarning, message=".*view.*")
@@ -96,7 +132,26 @@ def write(adata: Any, key: str, design: Design, rows: Rows, genes: Mask, moves: 
         moving[rows] = np.diff(moves.indptr)
         distance[rows] = np.sqrt(moves.astype(np.float64).power(2).sum(axis=1))
         adata.obs[f"{key}_n_genes"], adata.obs[f"{key}_distance"] = moving, distance
-        adata.uns[key] = describe(vars(design), fitted)
+        adata.uns[key] = describe({**vars(design), **(asked or {})}, fitted)
+        _put_cost(adata, key, genes, fitted._towards.cost)
+
+
+def _put_cost(adata: Any, key: str, genes: Mask, cost: Cost) -> None:
+    """What the cost knows of each gene goes to var and varm, where it follows the genes; else nothing is left there."""
+    weight, sets = f"{key}_weight", f"{key}_gene_sets"
+    groups, weights = getattr(cost, "groups", None), getattr(cost, "weights", None)
+    if weight in adata.var:
+        del adata.var[weight]
+    if sets in adata.varm:
+        del adata.varm[sets]
+    if groups is not None:
+        members = members_matrix(groups.values(), int(genes.sum()))
+        adata.varm[sets] = _spread(members, np.flatnonzero(genes), np.arange(len(groups)), (genes.size, len(groups)))
+    elif weights is not None:
+        whole = np.full(genes.size, np.nan)
+        whole[genes] = weights
+        adata.var[weight] = whole
+        del adata.uns[key]["params"]["cost"]["weights"]
 
 
 def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
@@ -120,8 +175,11 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
 
 
 def describe_cost(cost: Cost) -> dict[str, Any]:
-    """The name of a cost and its parameters."""
-    return {"name": type(cost).__name__, **{f.name: getattr(cost, f.name) for f in fields(cost)}}  # type: ignore[arg-type]
+    """The name of a cost and its parameters; of groups, their names alone, as HDF5 can hold them."""
+    entry = {"name": type(cost).__name__, **{f.name: getattr(cost, f.name) for f in fields(cost)}}  # type: ignore[arg-type]
+    if isinstance(entry.get("groups"), Mapping):
+        entry["groups"] = np.array([str(name) for name in entry["groups"]], dtype=object)
+    return entry
 
 
 def cost_from(entry: dict[str, Any]) -> Cost:
