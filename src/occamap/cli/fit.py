@@ -141,7 +141,10 @@ def fit(
     )
     if as_json:
         first = json.loads(done.table.head(SHOWN).reset_index().to_json(orient="records"))
-        print(json.dumps({**done.record.to_dict(), "directory": str(done.directory), "first_genes": first}, indent=2))
+        told = {**done.record.to_dict(), "directory": str(done.directory), "first_genes": first}
+        if done.pathways is not None:
+            told["first_pathways"] = json.loads(done.pathways.head(SHOWN).reset_index().to_json(orient="records"))
+        print(json.dumps(told, indent=2))
     else:
         show(done, time.perf_counter() - begun)
 
