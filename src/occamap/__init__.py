@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from occamap.maps import MongeMap, load
     from occamap.reports import report
     from occamap.selection import GammaPath, MongeMapCV, gamma_path
+    from occamap.subspaces import learn_subspace
 
 _HOMES = {
     "L1": "occamap.costs",
@@ -38,6 +39,7 @@ _HOMES = {
     "gamma_path": "occamap.selection",
     "MongeMap": "occamap.maps",
     "MongeMapCV": "occamap.selection",
+    "learn_subspace": "occamap.subspaces",
     "load": "occamap.maps",
     "report": "occamap.reports",
     "datasets": "",
@@ -68,6 +70,7 @@ __all__ = [
     "evaluate",
     "flow",
     "gamma_path",
+    "learn_subspace",
     "load",
     "metrics",
     "pl",
