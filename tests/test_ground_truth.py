@@ -113,8 +113,14 @@ def test_the_curved_map_is_the_quadratic_one_close_to_the_origin_only():
 @pytest.mark.peers
 @pytest.mark.parametrize(
     ("name", "potential"),
-    [("SqL2", "quadratic"), ("SqEuclidean", "logcosh"), ("STVS", "quadratic")]
-    + [("L1", "quadratic"), ("L1", "logcosh"), ("weak L1", "logcosh")],
+    [
+        ("SqL2", "quadratic"),
+        ("SqEuclidean", "logcosh"),
+        ("L1", "quadratic"),
+        ("L1", "logcosh"),
+        ("weak L1", "logcosh"),
+        ("STVS", "quadratic"),
+    ],
 )
 def test_it_is_the_map_of_ott(ott, name, potential):
     """OTT-JAX's transport_map: min_z h(z) − g(x − z) by its own proximal gradient, or L-BFGS where h is ‖z‖².
