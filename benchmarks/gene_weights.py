@@ -1,6 +1,6 @@
 """python -m benchmarks.gene_weights: which ℓ1 weights of the genes help a map to find the genes that respond.
 
-Each choice of weights (mean 1 over the genes) has the γ at which as many entries move as with equal weights at γ = 0.3.
+Each choice of weights has the γ at which as many entries move as with equal weights at γ = 0.3.
 Genes are ranked by |mean displacement|, and by the share of cells they move in; a ranking is scored by its average
 precision. Responding genes are those that were planted (simulated cells, `SEEDS` draws), or the hallmark set of the
 interferon-α response (Kang et al. 2018, from kang_ifnb.h5ad in the directory that OCCAMAP_DATA names; left out without
@@ -22,6 +22,7 @@ from sklearn.metrics import average_precision_score
 
 import occamap as oc
 from benchmarks.interferon import cells
+from occamap.tl.weights import dispersion_weights
 
 Floats = NDArray[np.float64]
 GAMMA, TARGETS, SEEDS, STEPS, LEAST = 0.3, 10.0, 3, 10, 0.1
@@ -54,7 +55,7 @@ def normalised_dispersion(X: Any) -> Floats:
 
 CHOICES: dict[str, Callable[[Any, Any], Floats]] = {
     "none": lambda X, Y: np.ones(X.shape[1]),
-    "sd of the control cells": lambda X, Y: sd(X),
+    "sd of the control cells (`dispersion`)": lambda X, Y: dispersion_weights(X),
     "sd within both groups": lambda X, Y: np.sqrt((sd(X) ** 2 + sd(Y) ** 2) / 2),
     "√sd of the control cells": lambda X, Y: np.sqrt(sd(X)),
     "1 / sd of the control cells": lambda X, Y: 1 / np.maximum(sd(X), LEAST * sd(X).mean()),
@@ -63,9 +64,11 @@ CHOICES: dict[str, Callable[[Any, Any], Floats]] = {
 }
 
 
-def normalised(weights: Floats) -> Floats:
-    """Of mean 1, and none below a tenth of it: a gene that never varies is not free."""
-    return np.maximum(weights / weights.mean(), LEAST)
+def normalised(weights: Floats, spread: Floats) -> Floats:
+    """None below a tenth of the mean; then moves by one standard deviation in every gene cost what they do with 1."""
+    weights = np.maximum(weights, LEAST * weights.mean())
+    spread = np.maximum(spread, LEAST * spread.mean())
+    return np.asarray(weights * (spread.sum() / (spread * weights).sum()))
 
 
 def moves(X: Any, Y: Any, weights: Floats, gamma: float) -> sp.csr_array:
@@ -109,7 +112,8 @@ def main() -> None:
         first = moves(X, Y, np.ones(X.shape[1]), GAMMA)
         density = first.nnz / np.prod(first.shape)
         for choice, rule in CHOICES.items():
-            gamma, found = (GAMMA, first) if choice == "none" else at_density(X, Y, normalised(rule(X, Y)), density)
+            weights = normalised(rule(X, Y), sd(X))
+            gamma, found = (GAMMA, first) if choice == "none" else at_density(X, Y, weights, density)
             results.setdefault(choice, {}).setdefault(name, []).append((*score(found, responds), gamma))
             print(f"# {name}: {choice}: γ {gamma:.3g}, {score(found, responds)}, density {density:.3f}", flush=True)
     heads = list(next(iter(results.values())))
