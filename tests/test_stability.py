@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from sklearn.base import clone
 
 import occamap as oc
-from occamap.errors import InputError, NotConvergedWarning
+from occamap.errors import InputError, MemoryBudgetError, NotConvergedWarning
 from occamap.genes import expected_false, refits, subsampled_means
 from occamap.genes.bounds import tail_bounds
 from occamap.genes.halves import complementary_halves
@@ -118,6 +118,21 @@ def test_within_a_budget_halves_share_costs_where_they_fit_and_else_compute_thei
     np.testing.assert_allclose(short, free, rtol=1e-5, atol=1e-7)
 
 
+def test_where_the_budget_ends_on_the_way_shared_costs_are_let_go(cells, monkeypatch):
+    count, tried = fits(monkeypatch), []
+
+    def refuse(half):
+        tried.append(half)
+        raise MemoryBudgetError("no room")
+
+    halves = complementary_halves(np.zeros(140, int), 151, 3, np.random.default_rng(0))
+    given = oc.MongeMap(oc.L1(0.3), max_memory="64GB"), cells.control, cells.treated, np.zeros(140, int), halves
+    shared = refitted_means(*given)
+    monkeypatch.setattr(refits, "_shared", lambda *_: refuse)
+    np.testing.assert_allclose(refitted_means(*given), shared, rtol=1e-5, atol=1e-7)
+    assert (len(tried), len(count)) == (1, 3)
+
+
 def test_halves_that_do_not_converge_say_so(cells):
     like = oc.MongeMap(oc.L1(0.3), epsilon=0.01, max_iter=1, tol=1e-9)
     with pytest.warns(NotConvergedWarning):
@@ -199,7 +214,8 @@ def largest_unimodal_tail(mean, count, t):
 @pytest.mark.parametrize("theta", [0.05, 0.2, 0.4])
 def test_the_unimodal_bound_is_reached_by_a_unimodal_distribution(theta):
     """The largest probability that a share 2τ − 1 of the pairs selects a low gene twice, by linear programming, and
-    Markov's for the share of halves: the bound for a gene is the lesser, and never below, where the theorem is silent."""
+    Markov's for the share of halves: the bound for a gene is the lesser, and not below it where the theorem is silent.
+    """
     pairs, genes = 10, 1000
     tau = np.arange(pairs + 2, 2 * pairs + 1) / (2 * pairs)
     worst = np.array([largest_unimodal_tail(theta**2, pairs, t) for t in range(2, pairs + 1)])

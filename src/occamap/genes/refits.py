@@ -16,7 +16,7 @@ from occamap._memory import Budget, available
 from occamap._validate import check_samples
 from occamap._workers import Workers, count_jobs
 from occamap.costs.lanes import pairs_bytes
-from occamap.errors import NotConvergedWarning
+from occamap.errors import MemoryBudgetError, NotConvergedWarning
 from occamap.genes.halves import Half, complementary_halves
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
@@ -71,7 +71,14 @@ def refitted_means(
         return clone(alone).fit(source, Y[half.columns], client=client).displacement(source, client)
 
     def one(half: Half) -> Floats:
-        return group_means((refit or each)(half), groups[half.rows], n_groups)
+        nonlocal refit
+        moves = None
+        if refit is not None:
+            try:
+                moves = refit(half)
+            except MemoryBudgetError:
+                refit = None  # the costs of all pairs are let go: there may be room for those of a half
+        return group_means(each(half) if moves is None else moves, groups[half.rows], n_groups)
 
     means = np.empty((len(halves), n_groups, X.shape[1]))
     with Workers(like.n_jobs if side_by_side else 1) as workers:
@@ -114,10 +121,8 @@ def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool)
             if not fitted.converged_:
                 warnings.warn(fitted.report_.message, NotConvergedWarning, stacklevel=2)
             side = fitted._towards
-            moves = side.displace(
-                side.holding(part.source), lambda _, rows: rows, ties, alone.relax, workers, budget, costs=mine
-            )
-        return moves
+            given = side.holding(part.source), lambda _, rows: rows, ties, alone.relax, workers, budget
+            return side.displace(*given, costs=mine)
 
     return refit
 
