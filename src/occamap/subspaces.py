@@ -26,6 +26,7 @@ from occamap.sinkhorn.solve import log_weights
 
 Floats = NDArray[np.float64]
 
+FEW = 200  # features: with no more of them S is formed, once, to find where to start
 STRIDE = 8.0  # the longest step, in steps of the power method
 SUFFICIENT = 1e-4  # of the decrease that the slope promises: a step that has less is halved
 
@@ -95,7 +96,8 @@ def learn_subspace(
     By the envelope theorem the gradient needs no derivative of the coupling P: with S = Σ P_ij z_ij z_ijᵀ of the
     differences z_ij = x_i − y_j it is −γAS. Steps go along it, projected on the Stiefel manifold and scaled by
     (ASAᵀ)⁻¹, which makes a step of length 1 one of the power method; a line search guards each, and potentials start
-    from those of the step before. S is never formed: memory is that of two cost matrices, six with `debias`.
+    from those of the step before. S is not formed unless it is small; memory is that of two cost matrices, six with
+    `debias`.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ def learn_subspace(
     n_jobs, verbose
         As for `MongeMap`; progress shows on a terminal from two seconds on if None.
     random_state
-        Seed of the random start, and of the search for leading directions.
+        Seed of the random start, and of the search for leading directions among many features.
 
     Examples
     --------
@@ -291,9 +293,15 @@ class _Transport:
         """The k leading eigenvectors of S, in rows."""
         if k == self.d:
             return np.eye(k)
-        S = LinearOperator((self.d, self.d), lambda v: self.moments(v.reshape(-1, 1)).ravel(), dtype=np.float64)
-        _, vectors = eigsh(S, k=k, which="LA", v0=rng.normal(size=self.d), tol=1e-6)
+        if self.d <= FEW:
+            S = self.moments(np.eye(self.d))
+            return np.ascontiguousarray(np.linalg.eigh(0.5 * (S + S.T))[1][:, : -k - 1 : -1].T)
+        operator = LinearOperator((self.d, self.d), self._moment, dtype=np.float64)
+        _, vectors = eigsh(operator, k=k, which="LA", v0=rng.normal(size=self.d), tol=1e-6)
         return _retract(vectors[:, ::-1].T)
+
+    def _moment(self, v: Floats) -> Floats:
+        return self.moments(v.reshape(-1, 1)).ravel()
 
     def ordered(self, A: Floats) -> Floats:
         """The same span, its axes by how much they move, each with its largest entry positive."""
@@ -373,12 +381,13 @@ class _Coupling:
             return 2 * float(np.vdot(self.plan[rows], self.half[rows]))
 
         self.square = sum(self.workers.map(block, StoredCost(C).spans()))
+        self.column = self.plan.sum(axis=0)
 
     def moments(self, V: Floats) -> Floats:
         """Σ P_ij z zᵀ V, z = x_i − y_j."""
-        u, w, column = self.X @ V, self.Y @ V, self.plan.sum(axis=0)
-        moved = self.X.T @ (self.a[:, None] * u - self.plan @ w) + self.Y.T @ (column[:, None] * w - self.plan.T @ u)
-        return cast(Floats, moved)
+        u, w = self.X @ V, self.Y @ V
+        left, right = self.a[:, None] * u - self.plan @ w, self.column[:, None] * w - self.plan.T @ u
+        return cast(Floats, self.X.T @ left + self.Y.T @ right)
 
 
 def _samples(rows: Floats) -> Samples:
