@@ -233,7 +233,7 @@ def test_the_gradient_is_the_finite_difference(debias: bool) -> None:
     """Through the solves, of which the gradient takes no derivative."""
     with Workers(1) as workers, Progress(False) as progress:
         problem = check_problem(X, sp.csr_array(Y), None, None, [], None)
-        given = EpsilonRule(0.5, "absolute"), debias, (1e-11, 5000), workers, progress
+        given = EpsilonRule(2.0, "absolute"), debias, (1e-10, 2000), workers, progress
         transport = _Transport(problem, 2.0, *given)
         A = drawn(2, 6, seed=3)
         transport.solve(A)
