@@ -429,7 +429,7 @@ def test_the_command_line(adata, tmp_path):
     asked, result = record["parameters"], record["result"]
     assert (asked["cost"], asked["l1_ratio"], asked["frozen"]) == ("grouplasso", 0.1, ["G0[0-2]"])
     assert asked["gene_sets"].endswith("sets.gmt")
-    assert (result["gene_sets"]["n_sets_dropped"], result["n_frozen"], result["gamma"]) == (1, 3, 0.3)
+    assert (result["gene_sets"]["n_sets_dropped"], result["n_frozen"], result["gamma"]) == (1, 3, 3.0)
     assert set(result["gene_sets"]["names"]) == set(names.values())
     table = pd.read_csv(tmp_path / "run/pathways.csv", index_col="pathway", keep_default_na=False)
     kept = anndata.read_h5ad(tmp_path / "run/cells.h5ad")

@@ -50,7 +50,7 @@ def fit(
         typer.Option(
             metavar="G|auto",
             help="Strength of the penalty, in units of the data; with auto held-out cells choose it.",
-            show_default="0.3",
+            show_default="0.3, with --gene-sets 3",
             rich_help_panel=given.MAP,
         ),
     ] = None,

@@ -14,6 +14,7 @@ AUTO = "auto"
 COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
 OVER_SETS = "grouplasso"  # the penalty of gene sets, which `tl.monge_map` makes
 GAMMA, TARGETS, TARGETS_SCALE, RELAX, MAX_DENSITY = 0.3, 10.0, "perplexity", 1.0, 0.1
+SETS_GAMMA = 3.0  # with gene sets
 
 Tick = Callable[[int, int], None]
 Stage = Callable[[str], AbstractContextManager[Tick]]
@@ -104,7 +105,7 @@ class MapOptions:
         return replace(
             self,
             cost=cost,
-            gamma=GAMMA if self.gamma is None and cost != "sql2" else self.gamma,
+            gamma=_default_gamma(cost) if self.gamma is None else self.gamma,
             epsilon=epsilon,
             epsilon_scale=scale,
             relax=RELAX if self.relax is None else self.relax,
@@ -128,6 +129,10 @@ class MapOptions:
         if self.weights is not None and cost != "l1":
             raise InputError(f"weights must be given only for the cost l1; got cost {cost}")
         return cost
+
+
+def _default_gamma(cost: str) -> float | None:
+    return None if cost == "sql2" else SETS_GAMMA if cost == OVER_SETS else GAMMA
 
 
 def check_k(cost: str, k: int | None) -> None:

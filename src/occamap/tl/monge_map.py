@@ -70,7 +70,8 @@ def monge_map(
         Such as `L1(0.3)`, the default: the penalty and its strength γ. Or the penalty alone, such as `STVS`: then
         held-out cells choose γ.
     gamma
-        Strength of the default penalty, where `cost` is not given.
+        Strength of the penalty where `cost` is not given: 0.3 by default, with gene_sets 3 (below 1, almost every set
+        moves in every cell).
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     gene_sets

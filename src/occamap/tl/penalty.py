@@ -14,7 +14,7 @@ from occamap.tl.cells import Mask
 from occamap.tl.gene_sets import GeneSets, gene_sets_of
 from occamap.tl.weights import frozen_genes, gene_weights
 
-GAMMA = 0.3  # strength where nothing else is asked for
+GAMMA, SETS_GAMMA = 0.3, 3.0  # strength where nothing else is asked for, without and with gene sets
 FROZEN = "frozen"  # the group of genes that must not move
 
 
@@ -48,7 +48,8 @@ def penalty_of(
         if cost is not None:
             raise InputError(f"gamma must not be given with cost, which has its own; got {gamma!r}")
         gamma = check_number(gamma, "gamma", 0)
-    strength, free = GAMMA if gamma is None else gamma, isinstance(cost, type)
+    default = GAMMA if gene_sets is None else SETS_GAMMA
+    strength, free = default if gamma is None else gamma, isinstance(cost, type)
     if gene_sets is not None:
         return _over_sets(adata, genes, strength, free, cost, gene_sets, l1_ratio, frozen, weights)
     if l1_ratio is not None:
