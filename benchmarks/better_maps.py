@@ -37,7 +37,7 @@ from occamap.sinkhorn import EpsilonRule, Solver, StoredCost
 
 Floats = NDArray[np.float64]
 
-SPLITS, GENES, COMPONENTS, MOST = 5, 2000, 50, 250
+SPLITS, GENES, COMPONENTS, MOST = 3, 2000, 50, 250
 EPSILONS = 0.003, 0.01, 0.03, 0.1
 GAMMAS = {"cells": np.geomspace(0.05, 20, 7), "truth": np.geomspace(0.05, 5, 7)}
 STEPS = 1 / 3, 1 / 2, 1.0  # of the way that is left, so that each step is a third of the whole
