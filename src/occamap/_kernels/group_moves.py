@@ -8,6 +8,7 @@ import numpy as np
 
 from occamap._kernels.groups import SLOPE, enter, leave, own_atoms, pair_squares, scales
 from occamap._kernels.jit import kernel
+from occamap._kernels.latent import forget
 
 LEAST = 1e-13  # of the largest weight: what is below it changes no digit that counts
 
@@ -26,6 +27,7 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
     for i in range(p.shape[0]):
         first, last = xptr[i], xptr[i + 1]
         enter(first, last, xind, xval, atoms, x, Ex, nx)
+        forget(latent)
         n_mine = own_atoms(first, last, xind, atoms, Ex, mine, scale)
         taken[:], signs[:], apart[:], slopes[:], own[:], differ[:] = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         mean[i, :] = 0.0

@@ -12,9 +12,25 @@ import math
 import numpy as np
 
 from occamap._kernels.groups import SLOPE, enter, leave, own_atoms, pair_squares, scales
-from occamap._kernels.jit import FLUSH, kernel
+from occamap._kernels.jit import FLUSH, LANES, kernel
 from occamap._kernels.lanes import next_tile_dense
-from occamap._kernels.vectors import WIDE, accumulate, bits, greatest, like, load, lowest, root, spread, strips, widen
+from occamap._kernels.latent import forget
+from occamap._kernels.vectors import (
+    NARROW,
+    WIDE,
+    accumulate,
+    bits,
+    greatest,
+    like,
+    load,
+    lowest,
+    root,
+    spread,
+    store,
+    strips,
+    widen,
+)
+
 
 
 @kernel
@@ -45,10 +61,12 @@ def group_entries(indptr, indices, data, place, tile_at, starts, begins, feature
 
 
 @kernel
-def group_runs(begins, features, values, starts, n, atom_at, run_begins, atoms, ends, squares):
+def group_runs(begins, features, values, starts, n, atom_at, short, run_begins, middles, atoms, firsts, lasts, squares):
     """Where a row has entries in a group: the runs run_begins[k·n + i] : run_begins[k·n + i + 1] of tile k and row i.
 
-    Of each its atom, where its entries end, and Σ of their squares. Returns how many there are.
+    Of each its atom, where its entries begin and end, and Σ of their squares; short ones come first, so that a processor
+    foresees how long the next will be, and those of more than `short` entries from middles[k·n + i] on. Returns how many
+    there are.
     """
     count = 0
     for k in range(starts.shape[0]):
@@ -59,25 +77,32 @@ def group_runs(begins, features, values, starts, n, atom_at, run_begins, atoms, 
                 a = atom_at[starts[k] + features[e]]
                 if a != last:
                     atoms[count] = a
+                    firsts[count] = e
                     squares[count] = 0.0
                     count += 1
                     last = a
-                ends[count - 1] = e + 1
-                squares[count - 1] += np.float64(values[e]) * np.float64(values[e])
+                lasts[count - 1] = e + 1
+                squares[count - 1] += values[e] * values[e]
+            runs = slice(run_begins[k * n + i], count)
+            order = np.argsort(lasts[runs] - firsts[runs], kind="mergesort")
+            atoms[runs], squares[runs] = atoms[runs][order], squares[runs][order]
+            firsts[runs], lasts[runs] = firsts[runs][order], lasts[runs][order]
+            middles[k * n + i] = run_begins[k * n + i]
+            while middles[k * n + i] < count and lasts[middles[k * n + i]] - firsts[middles[k * n + i]] <= short:
+                middles[k * n + i] += 1
     run_begins[starts.shape[0] * n] = count
     return count
 
 
 @kernel
-def group_overlap(xs, ys, runs, starts, atom_at, radii, close, tile, Ex, sizes, roots, low, products, norms):
-    """products[j, lane] += ⟨x, y⟩ over the groups, norms[j, lane] += Σ_g λ_g (‖x_g − y_g‖ − ‖x_g‖).
+def group_overlap(xs, ys, runs, starts, atom_at, radii, close, tile, Ex, sizes, roots, low, square, norms):
+    """norms[j, lane] += Σ_g λ_g (‖x_g − y_g‖ − ‖x_g‖), square[j, lane] += ‖x − y‖² − ‖x‖² over the groups unless None.
 
-    low[j, lane] becomes 1 where a group is so close that its digits are lost. `tile` and Ex are float64 and 0 at entry;
-    `sizes` and `roots` are ‖x_g‖² and λ_g‖x_g‖ in the precision of the data, in which roots are taken.
+    low[j, lane] becomes 1 where a group is so close that its digits are lost. `tile` and Ex are 0 at entry; Ex is
+    float64, and `sizes` and `roots`, ‖x_g‖² and λ_g‖x_g‖, have the precision of the data, in which roots are taken.
     """
     x_begins, x_features, x_values = xs
-    run_begins = runs[0]
-    m = products.shape[0]
+    m = norms.shape[0]
     n = (x_begins.shape[0] - 1) // starts.shape[0]
     for k in range(starts.shape[0]):
         first = atom_at[starts[k]]
@@ -89,11 +114,11 @@ def group_overlap(xs, ys, runs, starts, atom_at, radii, close, tile, Ex, sizes, 
                 Ex[atom_at[starts[k] + x_features[e]] - first, lane] += value * value
         for a in range(last - first):
             for lane in range(n):
-                sizes[a, lane] = Ex[a, lane]
                 roots[a, lane] = radii[first + a] * math.sqrt(Ex[a, lane])
-        for j in range(m):
-            if run_begins[k * m + j] < run_begins[k * m + j + 1]:
-                _overlap_row(j, k * m + j, ys, runs, first, radii, close, tile, Ex, sizes, roots, low, products, norms)
+        _row_sizes(starts[k], first, last, atom_at, tile, sizes)
+        here = first, radii, tile, Ex, sizes, roots
+        _short_runs(k * m, ys, runs, here, low, square, norms)
+        _long_runs(k * m, ys, runs, here, close, low, square, norms)
         for lane in range(n):
             for e in range(x_begins[k * n + lane], x_begins[k * n + lane + 1]):
                 tile[x_features[e], lane] = 0.0
@@ -101,39 +126,98 @@ def group_overlap(xs, ys, runs, starts, atom_at, radii, close, tile, Ex, sizes, 
 
 
 @kernel
-def _overlap_row(j, row, ys, runs, first, radii, close, tile, Ex, sizes, roots, low, products, norms):
-    begins, features, values = ys
-    run_begins, atoms, ends, squares = runs
-    none = np.float64(0.0)
-    zero = sizes[0, 0] - sizes[0, 0]
-    for s in range(strips(tile, WIDE)):
-        total = spread(none, WIDE)
-        more = spread(zero, total)
-        e = np.uint64(begins[row])
-        for r in range(run_begins[row], run_begins[row + 1]):
-            a, product = atoms[r] - first, spread(none, WIDE)
-            for f in range(e, np.uint64(ends[r])):
-                product += load(tile, features[f], s, WIDE) * values[f]
-            e = np.uint64(ends[r])
-            total += product
-            exact = load(Ex, a, s, WIDE) - (product + product) + squares[r]
-            E = like(exact, more)
-            far = (load(sizes, a, s, total) + type(zero)(squares[r])) * close
-            lost = bits(E < far)
-            if lost != 0:
-                _mark(low, j, s, lost, bits(E == zero))
-            more += root(greatest(E, zero)) * radii[atoms[r]] - load(roots, a, s, total)
-        accumulate(products, j, s, total)
-        accumulate(norms, j, s, more)
+def _row_sizes(starts, first, last, atom_at, tile, sizes):
+    """sizes[a] = ‖x_a‖² of the groups first:last of a tile, summed as `_short_runs` sums, so that what is left of it
+    where all entries of x are hit is exactly 0."""
+    none = sizes[0, 0] - sizes[0, 0]
+    t = 0
+    for a in range(first, last):
+        begin = t
+        while starts + t < atom_at.shape[0] and atom_at[starts + t] == a:
+            t += 1
+        for s in range(strips(tile, WIDE)):
+            total = spread(none, WIDE)
+            for f in range(begin, t):
+                x = load(tile, f, s, WIDE)
+                total += x * x
+            store(sizes, a - first, s, total)
 
 
 @kernel
-def _mark(low, j, s, lost, equal):
-    """Where digits are lost, and the two are not equal."""
-    found = lost & ~equal
+def _short_runs(row, ys, runs, here, low, square, norms):
+    """Runs of a few entries in the precision of the data: Σ(x − y)² over them, and what is left of ‖x‖².
+
+    Only the latter can lose digits, and only where it is little next to ‖x‖² but not 0.
+    """
+    features, values = ys[1], ys[2]
+    run_begins, middles, atoms, firsts, lasts, squares = runs
+    first, radii, tile, Ex, sizes, roots = here
+    none = sizes[0, 0] - sizes[0, 0]
+    little = type(none)(0.002)
+    for j in range(norms.shape[0]):
+        begin, end = run_begins[row + j], middles[row + j]
+        if begin == end:
+            continue
+        for s in range(strips(tile, WIDE)):
+            total, more = spread(none, WIDE), spread(none, WIDE)
+            for r in range(np.uint64(begin), np.uint64(end)):
+                a = atoms[r] - first
+                x_square = load(sizes, a, s, WIDE)
+                apart, hit = spread(none, WIDE), spread(none, WIDE)
+                for e in range(np.uint64(firsts[r]), np.uint64(lasts[r])):
+                    x = load(tile, features[e], s, WIDE)
+                    z = x - type(none)(values[e])
+                    apart += z * z
+                    hit += x * x
+                left = greatest(x_square - hit, none)
+                E = apart + left
+                lost = bits(E < x_square * little) & bits(left > none)
+                if lost != 0:
+                    _mark(low[j], s * (WIDE // 4), lost)
+                more += root(E) * radii[atoms[r]] - load(roots, a, s, WIDE)
+                if square is not None:
+                    total += E - x_square
+            if square is not None:
+                accumulate(square, j, s, total)
+            accumulate(norms, j, s, more)
+
+
+@kernel
+def _long_runs(row, ys, runs, here, close, low, square, norms):
+    """Sums of many products in float64."""
+    features, values = ys[1], ys[2]
+    run_begins, middles, atoms, firsts, lasts, squares = runs
+    first, radii, tile, Ex, sizes, roots = here
+    none = 0.0
+    zero = sizes[0, 0] - sizes[0, 0]
+    for j in range(norms.shape[0]):
+        begin, end = middles[row + j], run_begins[row + j + 1]
+        if begin == end:
+            continue
+        for s in range(strips(tile, NARROW)):
+            more = spread(zero, NARROW)
+            total = spread(none, more)
+            for r in range(np.uint64(begin), np.uint64(end)):
+                a, product = atoms[r] - first, spread(none, more)
+                for e in range(np.uint64(firsts[r]), np.uint64(lasts[r])):
+                    product += widen(load(tile, features[e], s, more)) * values[e]
+                both = load(Ex, a, s, more) + squares[r]
+                E = both - (product + product)
+                lost = bits(E < both * close)
+                if lost != 0:
+                    _mark(low[j], s * (LANES // strips(tile, NARROW)), lost & ~bits(E == none))
+                if square is not None:
+                    total += E - load(Ex, a, s, more)
+                more += root(like(greatest(E, none), more)) * radii[atoms[r]] - load(roots, a, s, more)
+            if square is not None:
+                accumulate(square, j, s, total)
+            accumulate(norms, j, s, more)
+
+
+@kernel
+def _mark(low, lane, found):
     while found != 0:
-        lane = lowest(found)
-        low[j, s * (WIDE // 8) + lane] = 1
+        low[lane + lowest(found)] = 1
         found &= found - np.uint64(1)
 
 
@@ -188,6 +272,7 @@ def group_pairs(xptr, xind, xval, yptr, yind, yval, groups, latent, rows, column
                 leave(xptr[at], xptr[at + 1], xind, atoms, x, Ex, nx)
             enter(xptr[i], xptr[i + 1], xind, xval, atoms, x, Ex, nx)
             at = i
+            forget(latent)
             n_mine = own_atoms(xptr[i], xptr[i + 1], xind, atoms, Ex, mine, scale)
         n = pair_squares(x, Ex, nx, yptr[j], yptr[j + 1], yind, yval, atoms, E, lost, hits, touched)
         for k in range(n_mine):
@@ -198,7 +283,8 @@ def group_pairs(xptr, xind, xval, yptr, yind, yval, groups, latent, rows, column
         total = 0.0
         for k in range(n):
             total += E[touched[k]]
-        square[j, i] = total
+        if square is not None:
+            square[j, i] = total
         norms[j, i] = scales(touched, n, E, groups, latent, SLOPE, scale)
         for k in range(n):
             E[touched[k]] = -1.0

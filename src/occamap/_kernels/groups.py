@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from occamap._kernels.jit import kernel
-from occamap._kernels.latent import balance
+from occamap._kernels.latent import balance, forget
 
 SLOPE, SHRINK = 0, 1
 
@@ -67,6 +67,7 @@ def row_scales(indptr, indices, data, groups, latent, mode, E, touched, scale, p
     for i in range(indptr.shape[0] - 1):
         first, last = indptr[i], indptr[i + 1]
         n = _row_squares(first, last, indices, data, groups[0], E, touched)
+        forget(latent)
         penalty[i] = scales(touched, n, E, groups, latent, mode, scale)
         for e in range(first, last):
             a = groups[0][_feature(indices, first, e)]
@@ -86,6 +87,7 @@ def kink_sums(indptr, indices, steps, yptr, yind, yval, groups, latent, E, touch
     for i in range(indptr.shape[0] - 1):
         first, last = yptr[i], yptr[i + 1]
         n = _row_squares(first, last, yind, yval, atoms, E, touched)
+        forget(latent)
         scales(touched, n, E, groups, latent, SLOPE, scale)
         left[:] = radii * radii
         for k in range(n):  # what the atoms of y use of each group
@@ -113,6 +115,7 @@ def kink_sums(indptr, indices, steps, yptr, yind, yval, groups, latent, E, touch
                 E[a] = 0.0
         for g in range(left.shape[0]):
             left[g] = math.sqrt(left[g])
+        forget(latent)
         out[i] = scales(touched, kept, E, (atoms, left, begins, members), latent, SLOPE, scale)
         for k in range(kept):
             E[touched[k]] = 0.0

@@ -1,14 +1,225 @@
-"""Norms of overlapping groups in the latent form (Jacob, Obozinski and Vert 2009)."""
+"""The norm of overlapping groups in the latent form (Jacob, Obozinski and Vert 2009), its gradient and its prox.
+
+τ(z) = min Σ_g λ_g‖v_g‖ over the sums Σ_g v_g = z with v_g = 0 outside of g. With a number η_g ≥ 0 a group and
+ζ_a = Σ_{g ∋ a} η_g it is the minimum of the convex function
+
+    F(η) = ½ Σ_a E_a / (δ + ζ_a) + ½ Σ_g λ_g² η_g,   E_a = ‖z_a‖²,   δ = 0,
+
+and ∇τ(z)_a = z_a / ζ_a; with δ = 1 and E of a vector w, prox_τ(w)_a = w_a ζ_a / (1 + ζ_a). At the minimum the ratio
+ρ_g² = Σ_{a ∈ g} E_a / (δ + ζ_a)² / λ_g² is 1 where η_g > 0, and at most 1 where it is 0.
+"""
 
 from __future__ import annotations
 
-from occamap._kernels.jit import kernel
+import math
+
+import numpy as np
+
+from occamap._kernels.jit import kernel, reduction
+
+WARM = 3  # multiplications before the interior point method
+STEPS = 60  # of the latter
+MANY = 300  # groups for which its systems are solved; with more, multiplications alone have to do
+PATIENCE = 20_000  # multiplications at most
+
+
+def room(n_groups, tolerance):
+    """What `balance` works in; η is 0, from which it starts anew, or what the last balance ended with."""
+    side = min(n_groups, MANY)
+    vectors = tuple(np.zeros(n_groups) for _ in range(4))
+    return tolerance, *vectors, np.empty(n_groups, np.int64), np.zeros(n_groups, np.int64), np.empty((side, side)), np.empty(side)
+
+
+@kernel
+def forget(latent):
+    """Start the next balance anew."""
+    if latent is not None:
+        latent[1][:] = 0.0
 
 
 @kernel
 def balance(touched, n, E, groups, latent, mode, out):
-    return 0.0
+    """out[a] = 1/ζ_a (mode 0) or ζ_a / (1 + ζ_a) (mode 1) for the atoms touched[:n]; returns τ (mode 0)."""
+    tolerance, eta, ratio, gradient, step, present, place, H, dual = latent
+    atoms, radii, begins, members = groups
+    delta = np.float64(mode)
+    count = _start(touched, n, E, groups, eta, ratio, present, place)
+    upper = 0.0
+    for k in range(PATIENCE):
+        upper, lower, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
+        if worst <= tolerance or (mode == 0 and upper - lower <= tolerance * upper):
+            break
+        if k >= WARM and count <= H.shape[0]:
+            _interior(touched, n, E, groups, delta, tolerance, latent, count)
+            upper = _measure(touched, n, E, groups, delta, eta, ratio, present, count)[0]
+            break
+        for i in range(count):
+            eta[present[i]] *= ratio[present[i]]
+            if eta[present[i]] < 1e-290:
+                eta[present[i]] = 0.0
+    for k in range(n):
+        a = touched[k]
+        zeta = 0.0
+        for e in range(begins[a], begins[a + 1]):
+            zeta += eta[members[e]]
+        if mode == 0:
+            out[a] = 1.0 / zeta if E[a] > 0 and zeta > 0 else 0.0
+        else:
+            out[a] = zeta / (1.0 + zeta)
+    for i in range(count):
+        place[present[i]] = 0
+    return upper
 
 
-def room(n_groups, tolerance):
-    return (tolerance,)
+@kernel
+def _start(touched, n, E, groups, eta, ratio, present, place):
+    """The groups of the atoms touched[:n] into present[:count], η where it is 0: that of the group by itself."""
+    atoms, radii, begins, members = groups
+    count = 0
+    for k in range(n):
+        a = touched[k]
+        for e in range(begins[a], begins[a + 1]):
+            g = members[e]
+            if place[g] == 0:
+                present[count] = g
+                ratio[g] = 0.0
+                count += 1
+                place[g] = count
+            ratio[g] += E[a]
+    least = 0.0
+    for i in range(count):
+        g = present[i]
+        least = max(least, math.sqrt(ratio[g]) / radii[g])
+    for i in range(count):
+        g = present[i]
+        alone = math.sqrt(ratio[g]) / radii[g]
+        eta[g] = alone if eta[g] == 0 else max(eta[g], 1e-6 * alone)
+    return count
+
+
+@kernel
+def _measure(touched, n, E, groups, delta, eta, ratio, present, count):
+    """ρ of each group; the value of the split that η makes, a bound from below, and the worst of |ρ − 1| that counts."""
+    atoms, radii, begins, members = groups
+    for i in range(count):
+        ratio[present[i]] = 0.0
+    dual = 0.0
+    largest = 0.0
+    for k in range(n):
+        a = touched[k]
+        zeta = delta
+        for e in range(begins[a], begins[a + 1]):
+            zeta += eta[members[e]]
+        largest = max(largest, zeta)
+        if E[a] > 0 and zeta > 0:
+            dual += E[a] / zeta
+            for e in range(begins[a], begins[a + 1]):
+                ratio[members[e]] += E[a] / (zeta * zeta)
+    upper = 0.0
+    most = 0.0
+    worst = 0.0
+    for i in range(count):
+        g = present[i]
+        ratio[g] = math.sqrt(ratio[g]) / radii[g]
+        upper += radii[g] * radii[g] * eta[g] * ratio[g]
+        most = max(most, ratio[g])
+        off = ratio[g] - 1.0
+        worst = max(worst, off if off > 0 else -off * min(1.0, eta[g] / largest))
+    return upper, dual / most if most > 0 else 0.0, worst
+
+
+@kernel
+def _interior(touched, n, E, groups, delta, tolerance, latent, count):
+    """A primal-dual interior point method: ∇F(η) = s, s_g η_g = μ → 0. Groups that end at 0 are exactly 0."""
+    _, eta, ratio, gradient, step, present, place, H, dual = latent
+    radii = groups[1]
+    largest = 0.0
+    for i in range(count):
+        largest = max(largest, eta[present[i]])
+    for i in range(count):
+        g = present[i]
+        eta[g] = max(eta[g], 1e-3 * largest)
+        dual[i] = 0.1 * radii[g] * radii[g]
+    for _ in range(STEPS):
+        upper, lower, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
+        if delta == 0 and upper - lower <= tolerance * upper:
+            break
+        product = 0.0
+        residual = 0.0
+        total = 0.0
+        for i in range(count):
+            g = present[i]
+            square = radii[g] * radii[g]
+            gradient[i] = 0.5 * square * (1.0 - ratio[g] * ratio[g])
+            product += dual[i] * eta[g]
+            total += square * eta[g]
+            residual = max(residual, abs(gradient[i] - dual[i]) / square)
+        if residual <= tolerance and product <= tolerance * total:
+            break
+        mu = product / count * (0.1 if residual < 0.1 else 0.5)
+        _hessian(touched, n, E, groups, delta, eta, place, count, H)
+        for i in range(count):
+            g = present[i]
+            gradient[i] -= mu / eta[g]
+            H[i, i] += dual[i] / eta[g]
+        _solve(H, gradient, step, count)
+        along, across = 1.0, 1.0
+        for i in range(count):
+            g = present[i]
+            change = mu / eta[g] - dual[i] - dual[i] / eta[g] * step[i]
+            if step[i] < 0:
+                along = min(along, -0.99 * eta[g] / step[i])
+            if change < 0:
+                across = min(across, -0.99 * dual[i] / change)
+            gradient[i] = change
+        for i in range(count):
+            eta[present[i]] += along * step[i]
+            dual[i] += across * gradient[i]
+    largest = delta
+    for i in range(count):
+        largest = max(largest, eta[present[i]])
+    for i in range(count):
+        g = present[i]
+        if eta[g] / largest < dual[i] / (radii[g] * radii[g]):
+            eta[g] = 0.0
+
+
+@kernel
+def _hessian(touched, n, E, groups, delta, eta, place, count, H):
+    """The second derivatives of F."""
+    atoms, radii, begins, members = groups
+    H[:count, :count] = 0.0
+    for k in range(n):
+        a = touched[k]
+        zeta = delta
+        for e in range(begins[a], begins[a + 1]):
+            zeta += eta[members[e]]
+        if E[a] > 0 and zeta > 0:
+            curve = E[a] / (zeta * zeta * zeta)
+            for e in range(begins[a], begins[a + 1]):
+                for f in range(begins[a], begins[a + 1]):
+                    H[place[members[e]] - 1, place[members[f]] - 1] += curve
+
+
+@reduction
+def _solve(H, gradient, step, count):
+    """step = −H⁻¹ gradient by Cholesky, in place."""
+    for i in range(count):
+        for j in range(i + 1):
+            total = H[i, j]
+            for k in range(j):
+                total -= H[i, k] * H[j, k]
+            if i == j:
+                H[i, i] = math.sqrt(max(total, 1e-300))
+            else:
+                H[i, j] = total / H[j, j]
+    for i in range(count):
+        total = -gradient[i]
+        for k in range(i):
+            total -= H[i, k] * step[k]
+        step[i] = total / H[i, i]
+    for i in range(count - 1, -1, -1):
+        total = step[i]
+        for k in range(i + 1, count):
+            total -= H[k, i] * step[k]
+        step[i] = total / H[i, i]

@@ -14,7 +14,7 @@ from occamap._kernels import latent
 from occamap._validate import Samples
 from occamap.costs.groups import Floats, Layout
 
-PRECISE, QUICK = 1e-12, 1e-7
+PRECISE, QUICK = 1e-12, 1e-5
 """How far the latent norm may be from its dual bound, relatively: for vectors, and for all pairs of samples."""
 
 

@@ -14,7 +14,7 @@ from occamap._validate import Samples
 from occamap.costs.generic import Floats, Gibbs, Pairs
 from occamap.costs.group_norms import QUICK
 from occamap.costs.groups import Layout
-from occamap.costs.l1 import ElasticPairs
+from occamap.costs.l1 import L1, ElasticPairs
 from occamap.costs.lanes import TILE_BYTES, LanePairs, aligned
 from occamap.errors import InputError
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CLOSE = {np.dtype(np.float32): 1e-9, np.dtype(np.float64): 1e-6}
 """‖x − y‖² of a group next to ‖x‖² + ‖y‖², below which the digits of its root are lost."""
+
+SHORT = 32  # entries of a group whose products may be added in float32
 
 
 class _Order(NamedTuple):
@@ -42,7 +44,7 @@ class _Order(NamedTuple):
         place = np.full(layout.atoms.size, -1, np.int32)
         place[features] = np.arange(features.size)
         ends = np.cumsum(np.bincount(layout.atoms[features]))
-        room, starts, firsts = TILE_BYTES // (8 * LANES), [0], [0]
+        room, starts, firsts = TILE_BYTES // (4 * LANES), [0], [0]
         for group in range(1, ends.size):
             if ends[group] - starts[-1] > room:
                 starts.append(int(ends[group - 1]))
@@ -72,10 +74,11 @@ class _Order(NamedTuple):
         samples = Samples(rows.shape, held.data, held.indices.astype(np.int32), held.indptr.astype(np.int64))
         entries = same.entries(samples)
         count = entries[1].size
-        begins = np.empty(entries[0].size, np.int64)
-        runs = np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count)
-        made = group_pairs.group_runs(*entries, self.starts, rows.shape[0], self.atom_at, begins, *runs)
-        return entries, (begins, *(run[:made].copy() for run in runs))
+        begins, middles = np.empty((2, entries[0].size), np.int64)
+        runs = np.empty(count, np.int32), *np.empty((2, count), np.int64), np.empty(count)
+        given = self.starts, rows.shape[0], self.atom_at, SHORT if rows.dtype == np.float32 else 0, begins, middles
+        made = group_pairs.group_runs(*entries, *given, *runs)
+        return entries, (begins, middles, *(run[:made].copy() for run in runs))
 
 
 class GroupPairs(LanePairs):
@@ -91,70 +94,71 @@ class GroupPairs(LanePairs):
         self.norms = cost._norms(Y.shape[1])
         overlapping, any_ = self.norms.layout.overlapping, self.norms.layout.n_atoms > 0
         self.apart = self.norms.grouped if Y.is_sparse and cost.l1_ratio == 0 else np.zeros(Y.shape[1], bool)
-        self.rest = ElasticPairs(cost._rest(Y.shape[1]), Y.without(self.apart))
+        self.rest = ElasticPairs(_uniform(cost._rest(Y.shape[1]), self.apart, cost.gamma), Y.without(self.apart))
         self.order = _Order.of(self.norms.layout) if any_ and not overlapping else None
-        if self.order is None:
-            self.targets = Y.stored() if any_ else None
-        elif Y.is_sparse:
-            self.targets, self.sorted = Y.stored(), self.order.sorted_entries(Y)
-            self.y_parts = _squares(self.norms, Y)
-        else:
+        if self.order is not None and Y.is_sparse:
+            self.sorted, self.y_parts = self.order.sorted_entries(Y), _squares(self.norms, Y)
+        elif self.order is not None:
             self.features = np.argsort(self.order.place, kind="stable")[-self.order.tile_at.size :]
             self.dense = np.ascontiguousarray(Y.data[:, self.features])
 
     def _sums(self, X: Samples) -> Floats:
         out = self.rest._sums(X.without(self.apart))
-        square, norms = self._group_sums(X)
-        out[:, : X.shape[0]] += norms
-        if square is not None and self.apart.any():
-            out[:, : X.shape[0]] += 0.5 * square
+        for part in self._group_sums(X):
+            if part is not None:
+                out[:, : X.shape[0]] += part
         return out
 
     def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
         half, penalty = self.rest._part_sums(X.without(self.apart))
-        square, norms = self._group_sums(X)
-        return (half + 0.5 * square if square is not None and self.apart.any() else half), penalty + norms
+        more, norms = self._group_sums(X)
+        return half if more is None else half + more, penalty if norms is None else penalty + norms
 
-    def _group_sums(self, X: Samples) -> tuple[Floats | None, Any]:
-        """‖x − y‖² over the groups (None where not computed) and the norms of at most LANES rows: [j, row]."""
+    def _group_sums(self, X: Samples) -> tuple[Floats | None, Floats | None]:
+        """Of the groups and at most LANES rows ½‖x − y‖², if they are `apart`, and the norms: [j, row]."""
         n, m = X.shape[0], self.Y.shape[0]
+        if not self.norms.layout.n_atoms:
+            return None, None
+        square = aligned((m, LANES), np.float64, fill=0) if self.apart.any() else None
+        norms = aligned((m, LANES), np.float64, fill=0)
         if self.order is None:
-            if self.targets is None:
-                return None, 0.0
-            square, norms = np.empty((2, m, n))
             i, j = (index.ravel() for index in np.indices((n, m)))
             self._pair_by_pair(X, i, j, square, norms)
-            return square, norms
-        square, norms = aligned((m, LANES), np.float64, fill=0), aligned((m, LANES), np.float64, fill=0)
-        if self.Y.is_sparse:
-            return self._overlaps(X, square, norms)
-        tile = aligned((max(self.order.width, 1), LANES), X.dtype, fill=0)
-        ends = np.append(np.flatnonzero(np.diff(self.order.atom_at)) + 1, self.order.atom_at.size)
-        rows = np.ascontiguousarray(X.data[:, self.features])
-        group_pairs.group_sums(rows, self.dense, ends, self.norms.radii, tile, norms)
-        return None, norms[:, :n]
+        elif self.Y.is_sparse:
+            self._overlaps(X, square, norms)
+        else:
+            tile = aligned((self.order.width, LANES), X.dtype, fill=0)
+            ends = np.append(np.flatnonzero(np.diff(self.order.atom_at)) + 1, self.order.atom_at.size)
+            rows = np.ascontiguousarray(X.data[:, self.features])
+            group_pairs.group_sums(rows, self.dense, ends, self.norms.radii, tile, norms)
+        return None if square is None else 0.5 * square[:, :n], norms[:, :n]
 
-    def _overlaps(self, X: Samples, products: Floats, norms: Floats) -> tuple[Floats, Floats]:
+    def _overlaps(self, X: Samples, square: Floats | None, norms: Floats) -> None:
         assert self.order is not None
         n, order, dtype = X.shape[0], self.order, X.dtype
-        low, tile = np.zeros(products.shape, np.int8), aligned((order.width, LANES), np.float64, 0)
+        low, tile = np.zeros(norms.shape, np.int8), aligned((order.width, LANES), dtype, 0)
         groups = order.height, LANES
         room = tile, aligned(groups, np.float64, 0), aligned(groups, dtype, 0), aligned(groups, dtype, 0)
-        given = *self.sorted, order.starts, order.atom_at, self.norms.radii.astype(dtype), dtype.type(CLOSE[dtype])
-        group_pairs.group_overlap(order.entries(X), *given, *room, low, products, norms)
+        given = *self.sorted, order.starts, order.atom_at, self.norms.radii.astype(dtype), CLOSE[dtype]
+        group_pairs.group_overlap(order.entries(X), *given, *room, low, square, norms)
         again = low[:, :n] > 0
-        x_parts = _squares(self.norms, X)
-        scale, both = (x + y[:, None] for x, y in zip(x_parts, self.y_parts, strict=True))
-        square, norms = scale - 2 * products[:, :n], norms[:, :n] + x_parts[1]
-        again |= (square < 0.01 * scale) | (norms < (0.2 if dtype == np.float32 else 0.01) * both)
+        for part, x, y in zip((square, norms), _squares(self.norms, X), self.y_parts, strict=True):
+            if part is not None:
+                part[:, :n] += x
+                again |= part[:, :n] < (0.2 if dtype == np.float32 else 0.01) * (x + y[:, None])
         i, j = np.nonzero(again.T)
         if i.size:
             self._pair_by_pair(X, i, j, square, norms)
-        return square, norms
 
-    def _pair_by_pair(self, X: Samples, i: Any, j: Any, square: Floats, norms: Floats) -> None:
+    def _pair_by_pair(self, X: Samples, i: Any, j: Any, square: Floats | None, norms: Floats) -> None:
         pair = *X.stored(), *self.Y.stored()
         group_pairs.group_pairs(*pair, self.norms.groups, self.norms.latent(QUICK), i, j, self.norms.work(), square, norms)
+
+
+def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:
+    """The same for samples that are 0 in the features `apart`, with one strength for all where that will do."""
+    weights = np.where(apart, gamma, np.asarray(rest.weights))
+    return L1(float(weights[0])) if np.ptp(weights) == 0 else L1(1.0, weights)
 
 
 def _squares(norms: Any, rows: Samples) -> tuple[Floats, Floats]:
