@@ -35,6 +35,20 @@ def pot() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def skglm() -> ModuleType:
+    """skglm, whose penalties on groups have a prox of their own."""
+    module: ModuleType = pytest.importorskip("skglm", reason="skglm is an oracle here: install the extra `peers`")
+    return module
+
+
+@pytest.fixture(scope="session")
+def cvxpy() -> ModuleType:
+    """cvxpy, which solves convex problems as they are written down."""
+    module: ModuleType = pytest.importorskip("cvxpy", reason="cvxpy is an oracle here: install the extra `peers`")
+    return module
+
+
+@pytest.fixture(scope="session")
 def data_directory() -> Path:
     """The directory of the real data that the environment variable OCCAMAP_DATA names."""
     named = os.environ.get("OCCAMAP_DATA")

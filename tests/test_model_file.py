@@ -17,10 +17,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from occamap import L1, STVS, KOverlap, MongeMap, SqL2, load, model_file
+from occamap import L1, STVS, GroupLasso, KOverlap, MongeMap, SqL2, Subspace, load, model_file
 from occamap.errors import FeatureMismatchError, InputError, ModelFileError
 
 COSTS = [SqL2(), L1(0.4), L1(0.4, [np.inf, 0, 1, 2, 1]), STVS(0.4), KOverlap(0.5, k=2), KOverlap(0.5, 2, squared=False)]
+COSTS += [GroupLasso(0.7, {"a": [0, 2], "b": [1, 3, 4]}, l1_ratio=0.3), Subspace(0.5, np.eye(5)[:2])]
+OVERLAPPING = GroupLasso(0.7, [[0, 1], [1, 2]], weights=[1, 2])
 X, Y, Z = (np.random.default_rng(n).poisson(1.0, size=(n, 5)) * 0.5 for n in (30, 20, 10))
 
 
@@ -71,9 +73,10 @@ def npy(array: Any) -> bytes:
 @pytest.mark.filterwarnings("ignore::occamap.errors.NotConvergedWarning")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("cost", [*COSTS, OVERLAPPING])
 def test_a_loaded_map_is_the_same_to_the_bit(cost: Any, wrap: Any, dtype: Any, tmp_path: Path) -> None:
-    m = MongeMap(cost, epsilon=0.2, ties="occam", relax=0.5, reach=2, max_iter=500 if dtype == np.float64 else 2)
+    ties = "zero" if cost is OVERLAPPING else "occam"
+    m = MongeMap(cost, epsilon=0.2, ties=ties, relax=0.5, reach=2, max_iter=500 if dtype == np.float64 else 2)
     m.fit(wrap(X.astype(dtype)), wrap(Y.astype(dtype)), np.arange(30), None)
     m.save(tmp_path / "m")
     twin = load(tmp_path / "m")

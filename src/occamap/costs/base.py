@@ -82,12 +82,12 @@ class Cost(ABC):
     def grad(self, z: Rows) -> Any:
         """∇h(z), with sign(0) = 0 at a kink."""
         rows, single = self._rows(z, "z")
-        return _like(rows, self._gradient(rows), single)
+        return like_rows(rows, self._gradient(rows), single)
 
     def prox(self, w: Rows) -> Any:
         """prox_τ(w) = ∇h*(w) = argmin_z ½‖z − w‖² + τ(z)."""
         rows, single = self._rows(w, "w")
-        return _like(rows, self._prox(rows), single)
+        return like_rows(rows, self._prox(rows), single)
 
     def conjugate(self, w: Rows) -> Any:
         """h*(w) = sup_z ⟨w, z⟩ − h(z), attained at the prox."""
@@ -224,7 +224,8 @@ def row_sums(rows: Samples, entries: NDArray[Any]) -> Floats:
     return sums
 
 
-def _like(rows: Samples, data: NDArray[Any], single: bool) -> Any:
+def like_rows(rows: Samples, data: NDArray[Any], single: bool) -> Any:
+    """Entries in the container that the rows came in; of a single sample, without the axis of rows."""
     if not rows.is_sparse:
         return data[0] if single else data
     out = _with_data(rows, data).csr().copy()  # the pattern may be the caller's own arrays

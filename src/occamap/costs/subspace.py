@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from occamap._kernels import displace
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
-from occamap.costs.base import Cost, Rows, _like, row_sums
+from occamap.costs.base import Cost, Rows, like_rows, row_sums
 from occamap.costs.generic import Displacer, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import LaneDisplacer, LanePairs
@@ -99,7 +99,7 @@ class Subspace(Cost):
             csr = sp.csr_array(out)
             rows = replace(rows, indices=csr.indices, indptr=csr.indptr.astype(np.int64))
             out = csr.data
-        return _like(rows, out, single)
+        return like_rows(rows, out, single)
 
     def _scaled_rows(self, z: Samples, factor: float) -> NDArray[Any]:
         if factor == 1:

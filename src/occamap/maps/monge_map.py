@@ -63,7 +63,7 @@ class MongeMap(BaseEstimator):
     Parameters
     ----------
     cost
-        `SqL2`, `L1`, `STVS` or `KOverlap`; `L1(1.0)` if not given.
+        `SqL2`, `L1`, `STVS`, `KOverlap`, `GroupLasso` or `Subspace`; `L1(1.0)` if not given.
     epsilon, epsilon_scale
         The entropic regularisation: `epsilon` × the "mean", "median", "std" or "max" of the costs, the number
         itself ("absolute"), or the ε at which a sample has `epsilon` effective targets on average ("perplexity").

@@ -19,7 +19,7 @@ from occamap.sinkhorn import Report, Solution
 if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
-COSTS: dict[str, type[Cost]] = {"SqL2": SqL2, "L1": L1, "STVS": STVS, "KOverlap": KOverlap, "GroupLasso": GroupLasso, "Subspace": Subspace}
+COSTS: dict[str, type[Cost]] = {kind.__name__: kind for kind in (SqL2, L1, STVS, KOverlap, GroupLasso, Subspace)}
 
 
 def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
@@ -116,7 +116,8 @@ def _parameter(entry: dict[str, Any], arrays: Arrays) -> Any:
     if "names" not in entry:
         return array
     names, sizes = entry["names"], arrays[entry["sizes"]]
-    if sizes.shape != (len(names),) or sizes.dtype.kind not in "iu" or sizes.min(initial=0) < 0 or sizes.sum() != array.size:
+    whole = sizes.shape == (len(names),) and sizes.dtype.kind in "iu"
+    if not whole or sizes.min(initial=0) < 0 or sizes.sum() != array.size:
         raise ModelFileError("the groups of its cost do not have the sizes that are written beside them")
     return dict(zip(names, np.split(array, np.cumsum(sizes)[:-1]), strict=True))
 

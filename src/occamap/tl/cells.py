@@ -43,7 +43,7 @@ def labels(adata: Any, column: str, name: str = "groupby") -> NDArray[Any]:
     """The entries of a column of obs as text; None for cells that have none."""
     if column not in adata.obs.columns:
         there = [str(known) for known in adata.obs.columns]
-        raise InputError(f"{name} must be a column of adata.obs{_near(str(column), there)}; got {column!r}")
+        raise InputError(f"{name} must be a column of adata.obs{near(str(column), there)}; got {column!r}")
     entries = adata.obs[column]
     if entries.ndim != 1:
         raise InputError(f"{name} must be one column of adata.obs; there are {entries.shape[1]} called {column!r}")
@@ -58,7 +58,7 @@ def rows_of(adata: Any, groupby: str, group: Any, name: str) -> Rows:
     rows = np.flatnonzero(found == str(group))
     if not rows.size:
         there = sorted({entry for entry in found if entry is not None})
-        raise InputError(f"{name} must be a group in adata.obs[{groupby!r}]{_near(str(group), there)}; got {group!r}")
+        raise InputError(f"{name} must be a group in adata.obs[{groupby!r}]{near(str(group), there)}; got {group!r}")
     return rows
 
 
@@ -86,7 +86,7 @@ def genes_of(adata: Any, use_genes: Any) -> Mask:
     if isinstance(use_genes, str):
         if use_genes not in adata.var.columns:
             there = [str(known) for known in adata.var.columns]
-            raise InputError(f"use_genes must be a column of adata.var{_near(use_genes, there)}; got {use_genes!r}")
+            raise InputError(f"use_genes must be a column of adata.var{near(use_genes, there)}; got {use_genes!r}")
         given = np.asarray(adata.var[use_genes])
     else:
         given = np.asarray(use_genes)
@@ -110,9 +110,9 @@ def genes_of(adata: Any, use_genes: Any) -> Mask:
 def matrix_of(adata: Any, layer: str | None) -> Any:
     """X, or the layer of this name."""
     if layer is not None and layer not in adata.layers:
-        raise InputError(f"layer must be a layer of adata{_near(str(layer), list(adata.layers))}; got {layer!r}")
+        raise InputError(f"layer must be a layer of adata{near(str(layer), list(adata.layers))}; got {layer!r}")
     if layer is None and adata.X is None:
-        raise InputError(f"adata.X is None: name a layer{_near('', list(adata.layers))}")
+        raise InputError(f"adata.X is None: name a layer{near('', list(adata.layers))}")
     return adata.X if layer is None else adata.layers[layer]
 
 
@@ -224,7 +224,7 @@ def some(names: list[str], most: int = 3) -> str:
     return ", ".join(repr(str(name)) for name in names[:most]) + (", …" if len(names) > most else "")
 
 
-def _near(asked: str, there: list[str], most: int = 12) -> str:
+def near(asked: str, there: list[str], most: int = 12) -> str:
     """What there is, the most alike first."""
     if not there:
         return " (there is none)"

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap.errors import InputError
-from occamap.tl.cells import Mask, _near, some
+from occamap.tl.cells import Mask, near, some
 from occamap.tl.gmt import MOST, read_gmt
 
 Ints = NDArray[np.int64]
@@ -128,7 +128,7 @@ def _found(adata: Any, given: Any) -> tuple[Sets, str]:
         if given.endswith((".gmt", ".gmt.gz")) or os.path.exists(given):
             return read_gmt(given), given
         there = [*map(str, adata.uns), *map(str, adata.varm)]
-        raise InputError(f"gene_sets must be {KINDS}{_near(given, there)}; got {given!r}")
+        raise InputError(f"gene_sets must be {KINDS}{near(given, there)}; got {given!r}")
     return _from_table(given, "gene_sets"), "gene_sets"
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from occamap._kernels.columns import column_sums
 from occamap._validate import check_number, check_reals
 from occamap.errors import InputError
-from occamap.tl.cells import Mask, _near, some
+from occamap.tl.cells import Mask, near, some
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def gene_weights(adata: Any, weights: Any, genes: Mask, control: Any) -> tuple[F
         if weights == DISPERSION:
             return dispersion_weights(control), DISPERSION
         if weights not in adata.var.columns:
-            there = _near(weights, [str(column) for column in adata.var.columns])
+            there = near(weights, [str(column) for column in adata.var.columns])
             raise InputError(f"weights must be 'dispersion' or a column of adata.var{there}; got {weights!r}")
         return _checked(adata.var[weights], genes, f"adata.var[{weights!r}]"), f"adata.var[{weights!r}]"
     if isinstance(weights, Mapping):
