@@ -190,7 +190,7 @@ def top_norm(w, k):
 
 @reduction
 def prox_norm(indptr, data, k, gamma, scratch, out):
-    """The prox of γ‖·‖, row by row: that of ½s‖·‖² for the s with s‖prox‖ = γ; 0 within the dual ball."""
+    """The prox of γ‖·‖, row by row: w less its projection on the dual ball of radius γ."""
     for i in range(indptr.shape[0] - 1):
         w = data[indptr[i] : indptr[i + 1]]
         z = out[indptr[i] : indptr[i + 1]]
@@ -198,35 +198,79 @@ def prox_norm(indptr, data, k, gamma, scratch, out):
         if dual <= gamma:
             z[:] = 0
             continue
-        low = 0.0
-        high = 1.0
-        while _radius(w, k, high, scratch, z) < gamma and high < 1e18:
-            low = high
-            high *= 4
-        if high >= 1e18:  # w is on the ball to the last digit, and the prox is 0 to the last digit
-            z[:] = 0
-            continue
-        for _ in range(200):
-            s = 0.5 * (low + high)
-            if s <= low or s >= high:
-                break
-            if _radius(w, k, s, scratch, z) < gamma:
-                low = s
-            else:
-                high = s
-        prox_squared_row(w, k, 0.5 * (low + high), scratch, z)
+        count = 0
+        for j in range(w.shape[0]):
+            scratch[j] = abs(w[j])
+            count += 1 if w[j] != 0 else 0
+        shrink, floor = gamma / dual, 0.0
+        if count > k and shrink > 0:
+            shrink, floor = _ball(scratch[: w.shape[0]], k, gamma, shrink)
+        for j in range(w.shape[0]):
+            size = scratch[j]
+            size = (1 - shrink) * size if shrink * size >= floor else size - floor
+            out_of_ball = scratch[j] - floor > 2e-15 * floor  # less is a rounding error
+            z[j] = math.copysign(size, w[j]) if out_of_ball else 0.0
 
 
 @reduction
-def _radius(w, k, s, scratch, z):
-    """s‖z‖ for z the prox of ½s‖·‖² at w, increasing in s from 0 to the dual norm of w.
+def _ball(w, k, gamma, shrink):
+    """(c, β) such that max(c w, min(w, β)) is the projection of w on the dual ball, for w ≥ 0 outside of it.
 
-    It is taken as the dual norm of w − z, which keeps its digits where z is next to nothing.
+    w less this is the prox of ½s‖·‖² at s = c/(1 − c), with β = s/α. Each trial c fixes which entries are c w, which
+    are β and which stay; the root for that piece is the next trial, or the middle of the bracket where it leads out.
     """
-    prox_squared_row(w, k, s, scratch, z)
-    for i in range(w.shape[0]):
-        scratch[i] = w[i] - z[i]
-    return top_norm(scratch[: w.shape[0]], k)
+    low = 0.0
+    high = 1.0
+    piece = (-1, -1)
+    while True:
+        s = shrink / (1 - shrink)
+        alpha = level(w, k, s)
+        square = 0.0
+        middle = 0.0
+        inside = 0
+        full = 0
+        for i in range(w.shape[0]):
+            theta = alpha * w[i] - s
+            full += 1 if theta >= 1 else 0
+            square += w[i] * w[i] if theta >= 1 else 0.0
+            between = theta > 0 and theta < 1
+            inside += 1 if between else 0
+            middle += w[i] if between else 0.0
+        floor = s / alpha
+        if piece == (full, inside):
+            return shrink, floor
+        if math.hypot(shrink * math.sqrt(square), math.sqrt(max(0, k - full)) * floor) > gamma:
+            high = shrink
+        else:
+            low = shrink
+        piece = (full, inside)
+        shrink = _shrinkage(math.sqrt(square), middle, inside, k - full, gamma)
+        if shrink <= low or shrink >= high:
+            piece = (-1, -1)
+            shrink = 0.5 * (low + high)
+            if shrink <= low or shrink >= high:
+                return shrink, floor
+
+
+@reduction
+def _shrinkage(length, middle, inside, rest, gamma):
+    """c = rβ/(M − (n − r)β) for the β with c²L² + rβ² = γ²; 1 if c is larger.
+
+    The left side is the square of a convex function of β: Newton's steps from above fall to the root, and stop there.
+    """
+    if rest <= 0 or inside == 0:
+        return min(1.0, gamma / length) if length > 0 else 1.0
+    root = math.sqrt(rest)
+    beta = min(gamma / root, middle / inside)
+    while True:
+        left = middle - (inside - rest) * beta
+        shrink = rest * beta / left
+        radius = math.hypot(shrink * length, root * beta)
+        slope = shrink * length / radius * length * rest * middle / (left * left) + root * beta / radius * root
+        below = beta - (radius - gamma) / slope
+        if below >= beta or below <= 0:
+            return shrink
+        beta = below
 
 
 @kernel
