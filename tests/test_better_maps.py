@@ -11,8 +11,11 @@ import scipy.sparse as sp
 
 import occamap as oc
 from occamap._validate import check_samples
+from occamap.costs import lanes
+from occamap.costs.generic import GenericDisplacer
 from occamap.errors import InputError
-from occamap.maps.debias import WARNING, _entries, _rows
+from occamap.maps import debias
+from occamap.maps.debias import WARNING, _field
 
 pytestmark = pytest.mark.filterwarnings("ignore:debias=True leaves out")
 
@@ -62,18 +65,41 @@ def test_the_support_is_that_of_the_definition_with_potentials_of_POT(cost: oc.C
     assert 0 < np.count_nonzero(found) < np.count_nonzero(moves)
 
 
-@pytest.mark.parametrize("cost", COSTS[:3], ids=repr)
+@pytest.mark.parametrize("cost", [*COSTS[:3], oc.SqL2()], ids=repr)
 @pytest.mark.parametrize("sparse", [False, True])
-def test_fields_at_entries_are_the_whole_fields_there(cost: oc.Cost, sparse: bool) -> None:
-    Y, X = cells(0, 40), cells(1, 15)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("block", [7, 2**13])
+def test_fields_at_entries_are_the_whole_fields_there(
+    cost: oc.Cost, sparse: bool, dtype: type, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "WEIGHTS_BYTES", block * lanes.LANES * np.dtype(dtype).itemsize)
+    monkeypatch.setattr(lanes, "TILE_BYTES", 11 * lanes.LANES * 8)
+    Y, X = cells(0, 40).astype(dtype), cells(1, 15).astype(dtype)
     Y, X = (Y, X) if sparse else (Y.toarray(), X.toarray())
     side = oc.MongeMap(cost).fit(cells(2, 20), Y)._towards
     weights = np.random.default_rng(3).dirichlet(np.ones(40), 15)
-    pattern = sp.csc_array(sp.random_array((15, 30), density=0.4, random_state=np.random.default_rng(4)))
-    columns = np.repeat(np.arange(30), np.diff(pattern.indptr))
-    samples = check_samples(X, "X")
-    whole = _rows(side, samples, weights, pattern)
-    np.testing.assert_allclose(_entries(side, samples, weights, pattern), whole[pattern.indices, columns], atol=1e-12)
+    pattern = sp.csr_array(sp.random_array((15, 30), density=0.4, random_state=np.random.default_rng(4)))
+    rows, samples = np.repeat(np.arange(15), np.diff(pattern.indptr)), check_samples(X, "X")
+    fast = _field(side, cost._displacer(side.anchors), samples, weights, pattern)
+    whole = _field(side, GenericDisplacer(cost, side.anchors), samples, weights, pattern)
+    np.testing.assert_allclose(fast, whole[rows, pattern.indices], atol=1e-12)
+    assert np.abs(fast).max() > 0.5
+
+
+@pytest.mark.parametrize("cost", COSTS[:3], ids=repr)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_kernel_keeps_what_the_definition_keeps(
+    cost: oc.Cost, dtype: type, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y, new = (part.astype(dtype) for part in (cells(0, 60), cells(1, 70, raised=20.0), cells(2, 150)))
+    X, Y, new = (X, Y, new) if sparse else (X.toarray(), Y.toarray(), new.toarray())
+    fitted = oc.MongeMap(cost, 0.05, debias=True, tol=1e-9).fit(X, Y)
+    fast = fitted.displacement(new)
+    monkeypatch.setattr(debias, "LaneDisplacer", type("Nobody", (), {}))
+    slow = fitted.displacement(new)
+    assert (fast != slow).nnz == 0
+    assert 0 < fast.nnz < oc.MongeMap(cost, 0.05, tol=1e-9).fit(X, Y).displacement(new).nnz
 
 
 @pytest.mark.parametrize("relax", [0.0, 0.5, 1.0])

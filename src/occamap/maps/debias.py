@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._kernels.displace import stvs_displace
+from occamap._kernels.field import field_entries
+from occamap._kernels.jit import LANES
 from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs import Cost
-from occamap.costs.generic import GenericPairs
+from occamap.costs.base import Tick
+from occamap.costs.generic import Displacer, GenericPairs, Pairs
+from occamap.costs.lanes import LaneDisplacer, aligned, walk
 from occamap.costs.separable import Separable
 from occamap.errors import NotConvergedWarning
 from occamap.maps.side import Side
-from occamap.sinkhorn import EpsilonRule, Solver, Status, StoredCost
+from occamap.sinkhorn import CostBlocks, EpsilonRule, Solver, Status, StoredCost
 from occamap.sinkhorn.solution import describe
 
 Floats = NDArray[np.float64]
+Span = tuple[int, int]
 
 SAME = 1e-6  # of the mean cost: a sample so near is the same one
 FAR = 1e3  # times the largest cost: nothing goes there, unless there is nowhere else
-BLOCK = 1 << 24  # weights held at once
 
 WARNING = (
     "debias=True leaves out what the source samples do to one another; where the treatment makes samples more alike, "
@@ -61,64 +67,86 @@ def own_side(
     solution = solver(StoredCost(C), masses, masses, workers)
     if solution.status is not Status.CONVERGED:
         told = describe(solution.status, solution.error, solver.tol, solver.max_iter)
-        warnings.warn(f"the source against itself: {told}", NotConvergedWarning, stacklevel=5)
+        warnings.warn(f"the source against itself: {told}", NotConvergedWarning, stacklevel=6)
     return OwnSide(Side(cost, samples, masses, solution.g, epsilon), same, far)
 
 
-def keep(
-    own: OwnSide, towards: Side, X: Samples, moves: sp.csr_array, workers: Workers, budget: Budget
-) -> sp.csr_array:
-    """The moves at which prox(∇f_μν − ∇f_μμ) is not 0, either, without the others; sign(0) = 0 in both fields."""
-    cost, kept = towards.cost, []
-    sides = [(side, *side._prepare(X, budget, workers)) for side in (towards, own.side)]
-    for start, stop in _spans(X.shape[0], max(side.g.size for side, _, _ in sides)):
-        block = sp.csc_array(moves[start:stop])
-        places = block.indices, np.repeat(np.arange(block.shape[1]), np.diff(block.indptr))
-        fields = []
-        for side, rows, displacer in sides:
-            part = rows.rows(start, stop)
-            C = displacer.pairs.block(part)
-            weights = own.weights(C) if side is own.side else side._gibbs(C)[0]
-            field = _entries if isinstance(cost, Separable) else _rows
-            fields.append(field(side, part, weights, block))
-        excess = fields[0] - fields[1]
-        if isinstance(cost, Separable):
-            stays = cost._shrink(excess, places[1]) != 0
-        else:
-            stays = cost._prox(Samples(excess.shape, excess))[places] != 0
-        block.data = np.where(stays, block.data, 0)
-        block.eliminate_zeros()
-        kept.append(sp.csr_array(block))
-    return sp.csr_array(sp.vstack(kept, format="csr"))
+class DebiasedSide(Side):
+    """A side that moves points as before, but only where prox(∇f − ∇f_own) is not 0, either.
 
-
-def _spans(n: int, m: int) -> Iterator[tuple[int, int]]:
-    step = max(1, BLOCK // max(1, m))
-    return ((start, min(start + step, n)) for start in range(0, n, step))
-
-
-def _rows(side: Side, X: Samples, weights: Floats, pattern: sp.csc_array) -> Floats:
-    """Σ_j p_j ∇h(x − y_j) of each row, whole and straight from the definition."""
-    differences = GenericPairs(side.cost, side.anchors).differences
-    return np.stack([p @ side.cost._gradient(differences(x)) for x, p in zip(X.dense(), weights, strict=True)])
-
-
-def _entries(side: Side, X: Samples, weights: Floats, pattern: sp.csc_array) -> Floats:
-    """Σ_j p_j h′(x − y_j) at the stored entries of the pattern, in their order, of a cost that is a sum over features.
-
-    Only stored entries of the anchors count one by one: all the others differ from x by x itself.
+    `own` gives the side that the points come from, when it is first needed. sign(0) = 0 in both fields.
     """
-    assert isinstance(side.cost, Separable)
-    columns = np.repeat(np.arange(pattern.shape[1]), np.diff(pattern.indptr))
-    at = pattern.indices, columns
-    x = np.asarray(X.csr()[at] if X.is_sparse else X.data[at], dtype=np.float64).ravel()
-    colptr, stored, values = side.anchors.columns
-    out = np.empty(x.size)
-    for t in np.flatnonzero(np.diff(pattern.indptr)):
-        here, column = slice(*pattern.indptr[t : t + 2]), slice(*colptr[t : t + 2])
-        rows = pattern.indices[here]
-        p = weights[rows] if stored is None else weights[np.ix_(rows, stored[column])]
-        slopes = side.cost._slopes(x[here, None] - values[column].astype(np.float64), t)
-        rest = 0.0 if stored is None else 1.0 - p.sum(axis=1)
-        out[here] = np.einsum("ij,ij->i", p, slopes) + rest * side.cost._slopes(x[here], t)
+
+    def __init__(self, plain: Side, own: Callable[[], OwnSide]) -> None:
+        self.__dict__.update(plain.__dict__)  # what is prepared for one serves the other
+        self._own = own
+
+    def displace(
+        self,
+        X: Samples,
+        finish: Callable[[Span, sp.csr_array], sp.csr_array | None],
+        ties: int,
+        relax: float,
+        workers: Workers,
+        budget: Budget,
+        tick: Tick = None,
+        costs: CostBlocks | None = None,
+    ) -> sp.csr_array:
+        own = self._own()
+        rows, displacer = self._prepare(X, budget, workers)
+        own_rows, own_displacer = own.side._prepare(X, budget, workers)
+        known = _AskedTwice(displacer.pairs, rows) if costs is None else costs
+
+        def kept(span: Span, moves: sp.csr_array) -> sp.csr_array | None:
+            part = own_rows.rows(*span)
+            weights = own.weights(own_displacer.pairs.block(part))
+            own_field = _field(own.side, own_displacer, part, weights, moves)
+            weights = self._gibbs(known.block(span))[0]
+            excess = _field(self, displacer, rows.rows(*span), weights, moves) - own_field
+            moves.data[~_survives(self.cost, excess, moves)] = 0
+            moves.eliminate_zeros()
+            return finish(span, moves)
+
+        return super().displace(X, kept, ties, relax, workers, budget, tick, known)
+
+
+class _AskedTwice(CostBlocks):
+    """Costs that are computed when a block is asked for, and let go when it is asked for again."""
+
+    place = "recomputed"
+
+    def __init__(self, pairs: Pairs, X: Samples) -> None:
+        super().__init__(X.shape)
+        self.pairs, self.X, self._held = pairs, X, dict[Span, Floats]()
+
+    def raw(self, span: Span) -> tuple[NDArray[Any], Floats]:
+        C = self._held.pop(span, None)
+        if C is None:
+            C = self._held[span] = self.pairs.block(self.X.rows(*span))
+        return C, np.zeros(C.shape[0])
+
+
+def _field(side: Side, displacer: Displacer, X: Samples, weights: Floats, pattern: sp.csr_array) -> Floats:
+    """Σ_j p_j ∇h(x − y_j) at the stored entries of the pattern, in their order; at all where h is no sum over features.
+
+    At most LANES rows.
+    """
+    if not isinstance(displacer, LaneDisplacer):
+        differences = GenericPairs(side.cost, side.anchors).differences
+        return np.stack([p @ side.cost._gradient(differences(x)) for x, p in zip(X.dense(), weights, strict=True)])
+    p, lanes = aligned((weights.shape[1], LANES), np.float64, fill=0), walk(X.astype(np.float64))
+    p[:, : X.shape[0]] = weights.T
+    vanishing = True if displacer.kernel is stvs_displace else None
+    sums, out = aligned((2 * lanes[2].shape[0], LANES), np.float64), np.empty(pattern.nnz)
+    entries = pattern.indptr.astype(np.int64), pattern.indices
+    field_entries(lanes, displacer.columns, p, displacer.strength, vanishing, entries, sums, out)
     return out
+
+
+def _survives(cost: Cost, excess: Floats, pattern: sp.csr_array) -> NDArray[np.bool_]:
+    """Where the prox of the excess, as `_field` gives it, is not 0, at the stored entries of the pattern."""
+    if excess.ndim == 1:
+        assert isinstance(cost, Separable)
+        return np.asarray(cost._shrink(excess, pattern.indices) != 0)
+    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+    return np.asarray(cost._prox(Samples(excess.shape, excess))[rows, pattern.indices] != 0)

@@ -30,7 +30,7 @@ from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
 from occamap.maps import debias, saved
-from occamap.maps.debias import OwnSide
+from occamap.maps.debias import DebiasedSide, OwnSide
 from occamap.maps.later import moved_later, moved_on_cluster
 from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.problem import Problem, check_problem
@@ -249,7 +249,7 @@ class MongeMap(BaseEstimator):
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
         self._lent = problem.lent
-        self._towards = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
+        self._forward = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
         self._own: dict[bool, OwnSide] = {}
 
     @property
@@ -259,10 +259,17 @@ class MongeMap(BaseEstimator):
         return self._given
 
     @property
+    def _towards(self) -> Side:
+        return self._maybe_debiased(self._forward, forth=True)
+
+    @property
     def _back(self) -> Side:
         if self._backward is None:
-            self._backward = Side(self._towards.cost, self._source, self.a_, self.f_, self.epsilon_)
-        return self._backward
+            self._backward = Side(self._forward.cost, self._source, self.a_, self.f_, self.epsilon_)
+        return self._maybe_debiased(self._backward, forth=False)
+
+    def _maybe_debiased(self, side: Side, forth: bool) -> Side:
+        return DebiasedSide(side, partial(self._own_side, forth)) if self.debias else side
 
     def _row_masses(self) -> Floats:
         """What the plan takes from each source sample."""
@@ -366,9 +373,9 @@ class MongeMap(BaseEstimator):
         if forth not in self._own:
             _, solver = self._check_parameters()
             samples, masses = (self._source, self.a_) if forth else (self._target, self.b_)
-            warnings.warn(debias.WARNING, UserWarning, stacklevel=5)
+            warnings.warn(debias.WARNING, UserWarning, stacklevel=6)
             with Workers(self.n_jobs) as workers:
-                given = self._towards.cost, samples, masses, self.epsilon_, solver, workers, self._budget()
+                given = self._forward.cost, samples, masses, self.epsilon_, solver, workers, self._budget()
                 self._own[forth] = debias.own_side(*given)
         return self._own[forth]
 
@@ -393,14 +400,7 @@ class MongeMap(BaseEstimator):
         ties = TIES.index(check_choice(self.ties, "ties", TIES))
         relax = check_number(self.relax, "relax", 0, 1)
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
-            budget = self._budget()
-            if not self.debias:
-                moved = side.displace(samples, finish, ties, relax, workers, budget, progress.moves)
-            else:
-                own = self._own_side(side is self._towards)
-                plain = side.displace(samples, lambda _, moves: moves, ties, relax, workers, budget, progress.moves)
-                moved = debias.keep(own, side, samples, plain, workers, budget)
-                moved = moved if (whole := finish((0, samples.shape[0]), moved)) is None else whole
+            moved = side.displace(samples, finish, ties, relax, workers, self._budget(), progress.moves)
         if moved.dtype != samples.dtype:
             moved = moved.astype(samples.dtype)
             moved.eliminate_zeros()
