@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("jinja2")
 
 from occamap.reports import choice, scores, trust, view, words  # noqa: E402
-from occamap.reports.again import command  # noqa: E402
+from occamap.reports.again import command, search  # noqa: E402
 from occamap.reports.html import ASSETS, CHARTS  # noqa: E402
 from occamap.reports.pack import entries, pack  # noqa: E402
 from occamap.reports.saved import read  # noqa: E402
@@ -198,8 +199,65 @@ def test_a_map_of_the_usual_distance_is_offered_a_sparse_path(saved_runs):
 
     run, _ = read(saved_runs["fit"])
     record = RunRecord(**{**vars(run.record), "parameters": {**run.record.parameters, "cost": "sql2", "gamma": None}})
-    assert "--cost=l1" in command(build._sparse(record), "path", "path")
+    assert "--cost=l1" in search(record)
     assert "has no γ" in build._why(build.Run(record, {}), None)
+
+
+@pytest.fixture(scope="module")
+def of_sets(tmp_path_factory):
+    """A run with gene sets and frozen genes, whose GMT file lies in a folder of its own, and the folder of both."""
+    pytest.importorskip("anndata", reason="runs read .h5ad files: install the extra `cells`")
+    from occamap.runs.fitting import fit
+    from occamap.runs.options import MapOptions, Question
+
+    folder = tmp_path_factory.mktemp("sets")
+    adata = oc.datasets.simulate_perturbation(60, 50, 80, effect=2.0, density=0.4, random_state=2).to_anndata()
+    adata.write_h5ad(folder / "cells.h5ad")
+    names = list(adata.var_names)
+    sets = {"<b>A</b>": names[:10], "B": names[10:20], "C": names[20:40]}
+    file = folder / "folder of mine" / "some sets.gmt"
+    file.parent.mkdir()
+    file.write_text("".join("\t".join([name, "", *genes]) + "\n" for name, genes in sets.items()), encoding="utf-8")
+    options = MapOptions(gamma=1.5, gene_sets=str(file), l1_ratio=0.1, frozen=(names[3], f"{names[70][:-1]}*"))
+    fit(folder / "cells.h5ad", folder / "run", Question("condition", "control", "treated"), options, subsamples=0)
+    return folder
+
+
+def test_a_run_with_gene_sets_is_told_of_and_made_again(of_sets, tmp_path):
+    text = (of_sets / "run" / "report.html").read_text(encoding="utf-8")
+    page, record = html.unescape(text), RunRecord.read(of_sets / "run")
+    assert "folder of mine" not in text
+    assert "The cost is ½‖z‖² plus a group lasso over gene sets, γ = 1.5" in page
+    assert f"3 gene sets were used (some sets.gmt; l1_ratio = 0.1). {record.result['n_frozen']} genes were kept" in page
+    for place in (of_sets / "cells.h5ad", of_sets / "folder of mine" / "some sets.gmt"):
+        shutil.copy(place, tmp_path)
+    for which, out, files in (
+        ("command", "again", ["genes.csv", "cells.csv", "pathways.csv"]),
+        ("path-command", "chosen", ["choice.csv", "pathways.csv"]),
+    ):
+        told = re.search(rf'<pre id="{which}"[^>]*>(.*?)</pre>', page, re.S).group(1)
+        done = subprocess.run([sys.executable, "-m", *shlex.split(told)], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        for name in files:
+            assert (tmp_path / out / name).exists()
+            if out == "again":
+                assert (tmp_path / out / name).read_bytes() == (of_sets / "run" / name).read_bytes()
+    chosen = RunRecord.read(tmp_path / "chosen")
+    assert chosen.parameters["frozen"] == record.parameters["frozen"]
+    assert oc.report(of_sets / "run", tmp_path / "twin.html").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize(("weights", "said"), [("dispersion", "standard deviation"), ("cares", "the column cares of")])
+def test_weights_are_repeated_and_told_of(of_sets, weights, said):
+    run, _ = read(of_sets / "run")
+    single = {"gene_sets": None, "l1_ratio": None, "frozen": None, "cost": "l1", "weights": weights}
+    result = {name: value for name, value in run.record.result.items() if name not in ("gene_sets", "n_frozen")}
+    record = replace(run.record, parameters={**run.record.parameters, **single}, result=result)
+    assert f"--weights={weights}" in shlex.split(command(record))
+    assert f"--weights={weights}" in shlex.split(search(record))
+    assert "--gamma=auto" in shlex.split(search(record))
+    assert said in words.methods(record, view.view(run))
+    assert "gene sets" not in words.methods(record, view.view(run))
 
 
 def test_names_with_a_carriage_return_survive_the_tables(tmp_path):

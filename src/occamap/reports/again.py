@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -10,21 +11,22 @@ from occamap.run_record import RunRecord
 
 QUESTION = "groupby control target layer use_genes counts"
 MAP = "cost k epsilon epsilon_scale relax"
+GENES = "gene_sets l1_ratio frozen weights"
 ASKED = {  # parameters that are options of the same name
-    "fit": f"{QUESTION} {MAP} gamma max_density by subsamples max_memory threads write_adata",
+    "fit": f"{QUESTION} {MAP} gamma max_density {GENES} by subsamples max_memory threads write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
     "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax splits "
     "test_size components markers close_ups",
 }
 NAMES = {"close_ups": "close-up"}
-REPEATED = "targets", "close_ups"
+REPEATED = "targets", "close_ups", "frozen"
 NO_GAMMA, NO_RELAX = {"sql2", "sql2_pca"}, {"sql2"}
 
 
 def command(record: RunRecord, out: str = "again", instead: str | None = None) -> str:
     """What to type where the data are; `instead` is another command, for the options that it shares.
 
-    The file is named without its folders, which say nothing to others.
+    Files are named without their folders, which say nothing to others.
     """
     name = instead or record.command
     words = ["occamap", name, _file(record)]
@@ -32,13 +34,33 @@ def command(record: RunRecord, out: str = "again", instead: str | None = None) -
         value = record.parameters.get(parameter)
         if value is None or _idle(parameter, record.parameters):
             continue
+        value = without_folders(str(value)) if parameter == "gene_sets" else value
         words += _option(NAMES.get(parameter, parameter.replace("_", "-")), value, parameter in REPEATED)
     words += [f"--seed={record.seed}", f"--out={out}"]
     return shlex.join(words)
 
 
+def search(record: RunRecord) -> str:
+    """The command that shows what other γ would give: `path`, or, where single genes or sets were spoken of, `fit`."""
+    asked = record.parameters
+    if any(asked.get(name) is not None for name in GENES.split()):
+        return command(replace(record, command="fit", parameters={**asked, "gamma": "auto"}), "chosen")
+    if asked["cost"] == "sql2":  # it has no γ: with the default penalty
+        record = replace(record, parameters={**asked, "cost": "l1"})
+    return command(record, "path", "path")
+
+
+def without_folders(path: str) -> str:
+    """The name of a file; the key of a table is as it was.
+
+    >>> without_folders("/home/me/hallmark.gmt"), without_folders("hallmark")
+    ('hallmark.gmt', 'hallmark')
+    """
+    return PurePath(path.replace("\\", "/")).name
+
+
 def _file(record: RunRecord) -> str:
-    name = PurePath(record.data.path.replace("\\", "/")).name or "cells.h5ad"
+    name = without_folders(record.data.path) or "cells.h5ad"
     return f"./{name}" if name.startswith("-") else name
 
 

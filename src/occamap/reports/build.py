@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from occamap._files import check_target, replacing
 from occamap.errors import InputError, RunFileError
-from occamap.reports.again import command
+from occamap.reports.again import command, search
 from occamap.reports.choice import Choice, choice
 from occamap.reports.html import check_packages, fill
 from occamap.reports.pack import pack
@@ -18,7 +17,6 @@ from occamap.reports.scores import evaluation_page
 from occamap.reports.trust import in_short, trust
 from occamap.reports.view import View, view
 from occamap.reports.words import headline, methods, parameters
-from occamap.run_record import RunRecord
 
 NAME, DOCTYPE = "report.html", b"<!doctype html>"
 RULES = {
@@ -110,18 +108,11 @@ def _map_page(run: Run) -> bytes:
         top=asked.get("top") or 50,
         choice=made,
         why=_why(run, made),
-        path_command=command(_sparse(record), "path", "path"),
+        path_command=search(record),
         methods=methods(record, seen),
         command=command(record),
         parameters=parameters(record),
     )
-
-
-def _sparse(record: RunRecord) -> RunRecord:
-    """The record of a run with the default penalty, where it had none."""
-    if record.parameters["cost"] != "sql2":
-        return record
-    return replace(record, parameters={**record.parameters, "cost": "l1"})
 
 
 def _choice(run: Run) -> Choice | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from occamap.reports.again import without_folders
 from occamap.reports.view import NOBODY, View
 from occamap.run_record import RunRecord
 
@@ -17,6 +18,7 @@ COSTS = {
     "l1": "½‖z‖² + γ‖z‖₁",
     "stvs": "½‖z‖² plus the soft-thresholding penalty with vanishing shrinkage (STVS)",
     "koverlap": "½‖z‖² plus the squared k-overlap norm",
+    "grouplasso": "½‖z‖² plus a group lasso over gene sets",
 }
 NORMALISED = " Raw counts were scaled to 10,000 a cell, and log1p was taken."
 PAPER = (
@@ -116,19 +118,40 @@ def methods(record: RunRecord, view: View) -> str:
     zero = sparse and result["density"] < HALF
     prox = " Displacements are exactly zero in most genes of a cell." if zero else ""
     cost = COSTS.get(str(asked["cost"]), asked["cost"])
+    single = _of_genes(asked, result)
     return (
         f"The optimal transport map from {result['n_cells']:,} cells ({asked['groupby']}: {asked['control']}) to "
         f"{result['n_targets']:,} cells ({asked['target']}) in {len(view.genes):,} genes (from {source}) was learned "
         f"with occamap {record.versions.get('occamap', '')}.{counts} The cost is {cost}{gamma}; entropic "
         f"regularisation ε = {result['epsilon']:.4g} ({result['epsilon_rule']}), "
         f"{result['effective_targets']:.1f} effective targets a cell; status: {result['status']}."
-        f"{how}{relax}{prox}{halves} Seed {record.seed}. {PAPER}"
+        f"{single}{how}{relax}{prox}{halves} Seed {record.seed}. {PAPER}"
     )
 
 
+def _of_genes(asked: dict[str, Any], result: dict[str, Any]) -> str:
+    """What was said of sets of genes and of single ones."""
+    told = ""
+    if "gene_sets" in result:
+        used, alone = result["gene_sets"], asked["l1_ratio"]
+        count = used["n_sets_given"] - used["n_sets_dropped"]
+        told = f" {count:,} gene sets were used ({without_folders(str(asked['gene_sets']))}"
+        told += f"; l1_ratio = {alone:g})." if alone else ")."
+    if "n_frozen" in result:
+        told += f" {result['n_frozen']:,} genes were kept from moving, and left out of the match."
+    if asked.get("weights") == "dispersion":
+        told += " A gene pays for a move in proportion to its standard deviation over the control cells."
+    elif asked.get("weights"):
+        told += f" What a gene pays for a move is in the column {asked['weights']} of var."
+    return told
+
+
 def parameters(record: RunRecord) -> list[tuple[str, str]]:
-    """All of them, as text."""
-    return [(name, _text(value)) for name, value in record.parameters.items()]
+    """All of them, as text; files without their folders, which say nothing to others."""
+    asked = dict(record.parameters)
+    if asked.get("gene_sets") is not None:
+        asked["gene_sets"] = without_folders(str(asked["gene_sets"]))
+    return [(name, _text(value)) for name, value in asked.items()]
 
 
 def _text(value: Any) -> str:
