@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import ot
 import pytest
 import scipy.sparse as sp
+from typer.testing import CliRunner
 
 import occamap as oc
 from occamap._validate import check_samples
+from occamap.cli.app import app
 from occamap.costs import lanes
 from occamap.costs.generic import GenericDisplacer
 from occamap.errors import InputError
+from occamap.genes.halves import complementary_halves
+from occamap.genes.refits import refitted_means
 from occamap.maps import debias
 from occamap.maps.debias import WARNING, _field
+from occamap.run_record import RunRecord
+from occamap.runs.options import MapOptions, Question
+from occamap.tl.stored import read
 
 pytestmark = pytest.mark.filterwarnings("ignore:debias=True leaves out")
 
@@ -168,6 +176,55 @@ def test_equal_samples_have_no_others_to_be_compared_with() -> None:
     X, Y = np.ones((5, 3)), np.tile([3.0, 1.0, 1.0], (4, 1))
     moves = oc.MongeMap(oc.L1(0.5), debias=True).fit(X, Y).displacement(X).toarray()
     np.testing.assert_allclose(moves, np.tile([2.0, 0.0, 0.0], (5, 1)), atol=1e-6)
+
+
+def test_tl_passes_it_on_and_halves_are_debiased_too() -> None:
+    pytest.importorskip("anndata")
+    adata = oc.datasets.simulate_perturbation(60, 50, 100, effect=2.0, density=0.4).to_anndata()
+    asked = {"groupby": "condition", "control": "control", "target": "treated", "gamma": 0.2}
+    plain = oc.tl.monge_map(adata.copy(), **asked)
+    fitted = oc.tl.monge_map(adata, **asked, debias=True)
+    control = adata[adata.obs["condition"] == "control"]
+    moves = fitted.displacement(control)
+    assert fitted.debias
+    assert 0 < moves.nnz < plain.displacement(control).nnz
+    stored = read(adata, "occamap")
+    assert (stored.moves() != moves).nnz == 0
+    like = stored.unfitted()
+    assert like.debias is True
+    X, Y, groups = stored.cells("control"), stored.cells("target"), np.zeros(60, np.int64)
+    halves = complementary_halves(groups, 50, 4, np.random.default_rng(0))
+    shared, alone = (refitted_means(like, X, Y, groups, halves, share=share) for share in (True, False))
+    np.testing.assert_allclose(shared, alone, atol=1e-5)
+    assert np.abs(shared - refitted_means(like.set_params(debias=False), X, Y, groups, halves)).max() > 0.01
+    for held_out in ({"gammas": [0.1, 0.2], "gamma": None}, {"epsilon": "auto"}, {"cost": oc.STVS, "gamma": None}):
+        with pytest.raises(InputError, match="debias must be False where held-out cells choose; got True"):
+            oc.tl.monge_map(adata, **{**asked, **held_out}, debias=True)
+
+
+def test_a_run_passes_it_on_and_records_it(tmp_path: Path) -> None:
+    pytest.importorskip("anndata")
+    from occamap.runs.fitting import fit
+    from occamap.runs.paths import path
+
+    adata = oc.datasets.simulate_perturbation(60, 50, 100, effect=2.0, density=0.4).to_anndata()
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    asked = ["fit", str(tmp_path / "cells.h5ad"), "--groupby=condition", "--control=control", "--target=treated"]
+    for name, more in {"plain": [], "debiased": ["--debias"]}.items():
+        done = CliRunner().invoke(app, [*asked, *more, "--subsamples=2", f"--out={tmp_path / name}"])
+        assert done.exit_code == 0, done.output
+    plain, debiased = (RunRecord.read(tmp_path / name) for name in ("plain", "debiased"))
+    assert (plain.parameters["debias"], debiased.parameters["debias"]) == (False, True)
+    assert (plain.warnings, debiased.warnings) == ((), (WARNING,))
+    assert 0 < debiased.result["density"] < plain.result["density"]
+    assert 0 <= debiased.result["null"]["density"] < plain.result["null"]["density"]
+    moves = oc.load(tmp_path / "debiased" / "map.occamap").displacement(adata[:60])
+    assert moves.nnz == round(debiased.result["density"] * 60 * 100)
+    question = Question("condition", "control", "treated")
+    with pytest.raises(InputError, match="debias must not be given where held-out cells choose"):
+        fit(tmp_path / "cells.h5ad", tmp_path / "no", question, MapOptions(gamma="auto", debias=True))
+    with pytest.raises(InputError, match="debias must be given only where one map is fitted; got True"):
+        path(tmp_path / "cells.h5ad", tmp_path / "no", question, MapOptions(debias=True))
 
 
 def test_it_warns_once_and_refuses_what_it_is_not_for() -> None:

@@ -66,6 +66,7 @@ def fit(
     ] = None,
     epsilon_scale: given.Scale = None,
     relax: given.Relax = None,
+    debias: given.Debias = False,
     max_density: Annotated[
         float | None,
         typer.Option(
@@ -129,6 +130,7 @@ def fit(
             l1_ratio,
             tuple(frozen) if frozen else None,
             weights,
+            debias,
         ),
         by=by,
         subsamples=subsamples,

@@ -153,6 +153,14 @@ Relax = Annotated[
         rich_help_panel=MAP,
     ),
 ]
+Debias = Annotated[
+    bool,
+    typer.Option(
+        "--debias",
+        help="Leave out moves that control cells make towards one another, too; not with auto.",
+        rich_help_panel=MAP,
+    ),
+]
 MaxMemory = Annotated[
     str | None,
     typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from dataclasses import asdict, dataclass
@@ -17,9 +18,9 @@ from occamap import tl
 from occamap._files import put_table
 from occamap._optional import optional
 from occamap._record import versions
-from occamap.errors import NotConvergedWarning
+from occamap.errors import NotConvergedWarning, SelectionWarning
 from occamap.genes import Null, null_map
-from occamap.maps import MongeMap
+from occamap.maps import MongeMap, debias
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
@@ -80,6 +81,8 @@ def fit(
     path = cells.check_file(data, "data")
     backed = max_memory is not None and not write_adata
     with hearing() as told, output_directory(out, files.values(), path) as directory, connect(dask) as client:
+        if filled.debias:
+            _say_once(debias.WARNING)
         with stage("reading the cells"):
             adata = cells.read(path, backed=backed)
         with cells.using(adata, path):
@@ -132,6 +135,12 @@ def fit(
     return FitRun(record, table, directory, pathways.get("pathways"))
 
 
+def _say_once(text: str) -> None:
+    """Warn for the record, and not again for the map, its null and each of its halves."""
+    warnings.warn(text, SelectionWarning, stacklevel=3)
+    warnings.filterwarnings("ignore", re.escape(text), UserWarning)
+
+
 def _names(by: str | None, chosen: bool, write_adata: bool, sets: bool) -> dict[str, str]:
     """The files by their part in the run; the record is the last to get its name."""
     files = {"map": "map.occamap", "genes": "genes.csv"}
@@ -151,7 +160,7 @@ def _names(by: str | None, chosen: bool, write_adata: bool, sets: bool) -> dict[
 
 def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str, Any], stage: Stage) -> MongeMap:
     asked: dict[str, Any] = {**asdict(question), **shared, **options.asked}
-    asked["relax"] = options.relax
+    asked["relax"], asked["debias"] = options.relax, options.debias
     asked["epsilon"] = options.epsilon
     if options.epsilon_scale is not None:
         asked["epsilon_scale"] = options.epsilon_scale

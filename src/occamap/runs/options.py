@@ -45,7 +45,8 @@ class Question:
 class MapOptions:
     """The map to learn; None takes the default, where there is one. `gamma` and `epsilon` may be "auto".
 
-    `gene_sets`, `l1_ratio`, `frozen` and `weights` are as for `tl.monge_map`; with the first, the cost is "grouplasso".
+    `gene_sets`, `l1_ratio`, `frozen`, `weights` and `debias` are as for `tl.monge_map`; with the first, the cost is
+    "grouplasso".
     """
 
     cost: str | None = None
@@ -59,6 +60,7 @@ class MapOptions:
     l1_ratio: float | None = None
     frozen: tuple[str, ...] | None = None
     weights: str | None = None
+    debias: bool = False
 
     @property
     def chosen(self) -> bool:
@@ -73,8 +75,8 @@ class MapOptions:
     @property
     def penalty(self) -> Cost:
         """The cost; its γ is of no account where held-out cells choose it. It knows nothing of single genes."""
-        for name in ("gene_sets", "frozen", "weights"):
-            if getattr(self, name) is not None:
+        for name in ("gene_sets", "frozen", "weights", "debias"):
+            if getattr(self, name) not in (None, False):
                 raise InputError(f"{name} must be given only where one map is fitted; got {getattr(self, name)!r}")
         kind = COSTS[str(self.cost)]
         given = {"gamma": GAMMA if self.gamma == AUTO else self.gamma, "k": self.k}
@@ -85,7 +87,7 @@ class MapOptions:
         """What is said of the penalty, as arguments of `tl.monge_map`."""
         single = {"frozen": self.frozen, "weights": self.weights, "gammas": self.gammas}
         if self.gene_sets is None:
-            return {"cost": replace(self, frozen=None, weights=None).penalty, **single}
+            return {"cost": replace(self, frozen=None, weights=None, debias=False).penalty, **single}
         gamma = None if self.gamma == AUTO else self.gamma
         return {"gene_sets": self.gene_sets, "l1_ratio": self.l1_ratio, "gamma": gamma, **single}
 
@@ -102,6 +104,8 @@ class MapOptions:
             raise InputError(
                 f"max_density must be given only where held-out cells choose γ (gamma auto); got {self.max_density:g}"
             )
+        if self.debias and self.chosen:
+            raise InputError("debias must not be given where held-out cells choose: give numbers for gamma and epsilon")
         return replace(
             self,
             cost=cost,

@@ -40,6 +40,7 @@ def monge_map(
     ties: str = "zero",
     relax: float = 1.0,
     reach: float | None = None,
+    debias: bool = False,
     tol: float = 1e-4,
     max_iter: int = 2000,
     max_density: float | None = 0.1,
@@ -93,6 +94,9 @@ def monge_map(
         "auto", without a scale: then held-out cells choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost.
     ties, relax, reach, tol, max_iter, max_memory, n_jobs
         As for `MongeMap`; here the shrinkage on the genes that the penalty chose is undone (`relax=1`) by default.
+    debias
+        As for `MongeMap`: leave out moves that control cells make towards one another, too. Not where held-out cells
+        choose, which score plain maps.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -143,10 +147,14 @@ def monge_map(
     penalty = asked.cost
     if epsilon == AUTO and epsilon_scale is not None:
         raise InputError(f"epsilon_scale must not be given with epsilon='auto'; got {epsilon_scale!r}")
+    chosen = asked.free or gammas is not None or epsilon == AUTO
+    if debias and chosen:
+        raise InputError(f"debias must be False where held-out cells choose; got {debias!r}: give gamma and epsilon")
     scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
-    if not asked.free and gammas is None and epsilon != AUTO:
-        like = MongeMap(penalty, epsilon, scale, ties, relax, **shared, verbose=verbose)  # type: ignore[arg-type]
-        fitted = like.fit(source, targets, client=client)
+    if not chosen:
+        given = {**shared, "verbose": verbose, "debias": debias}
+        fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
+        fitted.fit(source, targets, client=client)
     else:
         rule = "one_se" if max_density is None else "density"
         if not asked.free and gammas is None:

@@ -21,7 +21,7 @@ from occamap.maps.saved import COSTS
 from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
 
-SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
+SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory", "debias"
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Stored:
         """The map that was fitted, without what it learned; ε is the one that it had."""
         with _sound(self.key):
             params, cost = self.entry["params"], self.cost()
-            rest = {name: params[name] for name in SETTINGS if name in params}
+            rest = {name: _scalar(params[name]) for name in SETTINGS if name in params}
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 
