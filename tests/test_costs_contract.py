@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from occamap import L1, STVS, Cost, KOverlap, SqL2, Subspace
+from occamap import L1, STVS, Cost, GroupLasso, KOverlap, SqL2, Subspace
 
 Floats = NDArray[np.float64]
 D = 6
@@ -37,12 +37,31 @@ COSTS: dict[str, Cost] = {
     "norm-k1": KOverlap(0.8, k=1, squared=False),
     "norm-k2": KOverlap(3.0, k=2, squared=False),
     "norm-kd": KOverlap(0.8, k=D, squared=False),
+    "groups-0": GroupLasso(0.0, [[0, 1], [2, 4]]),
+    "groups": GroupLasso(1.2, [[0, 1, 2], [4, 5]]),
+    "groups-large": GroupLasso(50.0, [[0, 1, 2], [4, 5]]),
+    "groups-sparse": GroupLasso(1.2, {"a": [0, 3, 2], "b": [1, 5]}, l1_ratio=0.4),
+    "groups-all-l1": GroupLasso(1.2, [[0, 1, 2], [4, 5]], l1_ratio=1.0),
+    "groups-weights": GroupLasso(0.9, [[0, 1], [2, 4], [3], [5]], weights=[0.0, 2.0, np.inf, 0.5], l1_ratio=0.2),
+    "latent-0": GroupLasso(0.0, [[0, 1], [1, 2]]),
+    "latent": GroupLasso(1.1, [[0, 1, 2], [2, 3], [3, 4, 0]]),
+    "latent-nested": GroupLasso(0.8, [[0, 1, 2, 3], [1, 2], [2]], weights=[2.0, 1.0, 1.5]),
+    "latent-sparse": GroupLasso(1.1, [[0, 1, 2], [2, 3, 4]], l1_ratio=0.3),
+    "latent-weights": GroupLasso(0.9, [[0, 1], [1, 2], [2, 4], [4, 5]], weights=[0.0, 2.0, np.inf, np.inf]),
     "subspace-0": Subspace(0.0, BASIS),
     "subspace": Subspace(2.5, BASIS),
     "subspace-large": Subspace(300.0, BASIS),
     "subspace-axes": Subspace(1.5, np.eye(D)[[0, 3]]),
     "subspace-all": Subspace(1.5, np.linalg.qr(np.random.default_rng(1).normal(size=(D, D)))[0]),
 }
+
+
+OVERLAPPING = [cost for name, cost in COSTS.items() if name.startswith("latent")]
+
+
+def latent(cost: Cost) -> bool:
+    """Whether its values are found by iteration."""
+    return cost in OVERLAPPING
 
 
 def costs_where(keep: Callable[[Cost], bool]) -> pytest.MarkDecorator:
@@ -62,8 +81,21 @@ def gamma(cost: Cost) -> float:
     return float(getattr(cost, "gamma", 0.0))
 
 
+def radii(cost: GroupLasso) -> dict[tuple[int, ...], float]:
+    """γ(1 − ρ)w of each group by its features, those in no group among them."""
+    found = [list(group) for group in cost.groups.values()]
+    weights = [len(group) ** 0.5 for group in found] if cost.weights is None else list(np.asarray(cost.weights))
+    alone = [[t] for t in range(D) if not any(t in group for group in found)]
+    pairs = zip(found + alone, weights + [1.0] * len(alone), strict=True)
+    share = cost.gamma * (1 - cost.l1_ratio)
+    return {tuple(int(t) for t in group): weight if np.isinf(weight) else share * weight for group, weight in pairs}
+
+
 def strengths(cost: Cost) -> Floats:
-    """γ w_t of the ℓ1 costs, 0 for the others."""
+    """γ w_t of the ℓ1 costs, ∞ for frozen features, 0 for the others."""
+    if isinstance(cost, GroupLasso):
+        least = [min(radius for group, radius in radii(cost).items() if t in group) for t in range(D)]
+        return np.where(np.isinf(least), np.inf, 0.0)
     if not isinstance(cost, L1):
         return np.zeros(D)
     weights = np.ones(D) if cost.weights is None else WEIGHTS
@@ -87,7 +119,7 @@ def modulus(cost: Cost) -> float:
 def slack(cost: Cost, *vectors: Floats) -> float:
     """Rounding of a sum of squares and penalties of these vectors."""
     size = 1 + sum(float(np.max(np.abs(v))) for v in vectors)
-    return 1e-12 * D * size * (size + gamma(cost))
+    return (1e-8 if latent(cost) else 1e-12) * D * size * (size + gamma(cost))
 
 
 @costs_where(lambda _: True)
@@ -99,7 +131,7 @@ def test_h_is_even_and_at_least_half_the_square(cost: Cost, z: Floats) -> None:
     assert np.isinf(cost.value(z)) == bool(np.any(z[np.isinf(strengths(cost))] != 0))
 
 
-@costs_where(lambda c: not isinstance(c, KOverlap))  # whose definition has its own file
+@costs_where(lambda c: not isinstance(c, KOverlap) and c not in OVERLAPPING)  # whose definitions have their own files
 @given(z=vectors)
 def test_values_follow_their_formula(cost: Cost, z: Floats) -> None:
     z = finite(cost, z)
@@ -107,6 +139,9 @@ def test_values_follow_their_formula(cost: Cost, z: Floats) -> None:
     if isinstance(cost, STVS) and cost.gamma > 0:
         sigma = np.arcsinh(np.abs(z) / (2 * cost.gamma))
         tau = cost.gamma**2 * float(np.sum(sigma + 0.5 - 0.5 * np.exp(-2 * sigma)))
+    if isinstance(cost, GroupLasso):
+        norms = sum(radius * np.linalg.norm(z[list(group)]) for group, radius in radii(cost).items() if radius < np.inf)
+        tau = float(norms + cost.gamma * cost.l1_ratio * np.abs(z).sum())
     if isinstance(cost, Subspace):
         tau = 0.5 * cost.gamma * float(np.sum(out_of_span(cost, z) ** 2))
     assert cost.value(z) == pytest.approx(0.5 * (z @ z) + tau, rel=1e-10, abs=1e-13 * gamma(cost) ** 2)
@@ -116,7 +151,8 @@ def test_values_follow_their_formula(cost: Cost, z: Floats) -> None:
 @given(z=vectors)
 def test_prox_inverts_the_gradient(cost: Cost, z: Floats) -> None:
     z = finite(cost, z)
-    np.testing.assert_allclose(cost.prox(cost.grad(z)), z, rtol=1e-11, atol=1e-13 * (1 + gamma(cost)))
+    close = {"rtol": 1e-7, "atol": 1e-7} if latent(cost) else {"rtol": 1e-11, "atol": 1e-13 * (1 + gamma(cost))}
+    np.testing.assert_allclose(cost.prox(cost.grad(z)), z, **close)
 
 
 @costs_where(lambda _: True)
@@ -135,6 +171,7 @@ def test_prox_is_below_all_else_by_strong_convexity(cost: Cost, w: Floats) -> No
 @given(w=vectors)
 def test_moreau(cost: Cost, w: Floats) -> None:
     """w − prox_τ(w) = prox_τ*(w): it lies in the domain of τ* and τ(z) + τ*(w − z) = ⟨z, w − z⟩."""
+    w = finite(cost, w) if isinstance(cost, GroupLasso) else w
     z = cost.prox(w)
     u = w - z
     tau, conjugate = cost.value(z) - 0.5 * (z @ z), 0.0
@@ -144,6 +181,10 @@ def test_moreau(cost: Cost, w: Floats) -> None:
             conjugate = dual**2 / (2 * cost.gamma)
         else:
             assert dual <= cost.gamma * (1 + 1e-12)
+    elif isinstance(cost, GroupLasso):  # the ℓ1 norm takes of u what it can, and the groups must hold the rest
+        rest = np.maximum(np.abs(u) - cost.gamma * cost.l1_ratio, 0.0)
+        for group, radius in radii(cost).items():
+            assert np.linalg.norm(rest[list(group)]) <= radius * (1 + 1e-6) + 1e-9
     elif isinstance(cost, Subspace) and cost.gamma > 0:
         conjugate = float(u @ u) / (2 * cost.gamma)
         np.testing.assert_allclose(cost.basis @ u, 0, atol=slack(cost, w))
@@ -191,9 +232,10 @@ def test_divergence(cost: Cost, x: Floats, y: Floats) -> None:
 def test_divergence_at_kinks_takes_the_steepest_slope(cost: Cost, x: Floats, y: Floats) -> None:
     """sup ⟨∂h(y), u⟩ is the one-sided derivative of h at y along u."""
     x, y = finite(cost, x), finite(cost, y)
-    steepest = (cost.value(y + 2.0**-24 * (x - y)) - cost.value(y)) / 2.0**-24
+    step, close = (2.0**-18, 3e-4) if latent(cost) else (2.0**-24, 1e-5)  # values by iteration have fewer digits
+    steepest = (cost.value(y + step * (x - y)) - cost.value(y)) / step
     expected = cost.value(x) - cost.value(y) - steepest
-    assert cost.divergence(x, y) == pytest.approx(expected, abs=1e-5 * (1 + gamma(cost)))
+    assert cost.divergence(x, y) == pytest.approx(expected, abs=close * (1 + gamma(cost)))
 
 
 def layouts(rows: NDArray[Any]) -> dict[str, Any]:

@@ -23,11 +23,14 @@ MANY = 300  # groups for which its systems are solved; with more, multiplication
 PATIENCE = 20_000  # multiplications at most
 
 
-def room(n_groups, tolerance):
-    """What `balance` works in; η is 0, from which it starts anew, or what the last balance ended with."""
+def room(n_groups, tolerance, gap):
+    """What `balance` works in; η is 0, from which it starts anew, or what the last balance ended with.
+
+    It ends where every ρ that counts is 1 to `tolerance`, or the value is between bounds that differ by `gap` of it.
+    """
     side = min(n_groups, MANY)
     vectors = tuple(np.zeros(n_groups) for _ in range(4))
-    return tolerance, *vectors, np.empty(n_groups, np.int64), np.zeros(n_groups, np.int64), np.empty((side, side)), np.empty(side)
+    return (tolerance, gap), *vectors, np.empty(n_groups, np.int64), np.zeros(n_groups, np.int64), np.empty((side, side)), np.empty(side)
 
 
 @kernel
@@ -40,18 +43,18 @@ def forget(latent):
 @kernel
 def balance(touched, n, E, groups, latent, mode, out):
     """out[a] = 1/ζ_a (mode 0) or ζ_a / (1 + ζ_a) (mode 1) for the atoms touched[:n]; returns τ (mode 0)."""
-    tolerance, eta, ratio, gradient, step, present, place, H, dual = latent
+    (tolerance, gap), eta, ratio, gradient, step, present, place, H, dual = latent
     atoms, radii, begins, members = groups
     delta = np.float64(mode)
     count = _start(touched, n, E, groups, eta, ratio, present, place)
-    upper = 0.0
+    upper, most = 0.0, 1.0
     for k in range(PATIENCE):
-        upper, lower, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
-        if worst <= tolerance or (mode == 0 and upper - lower <= tolerance * upper):
+        upper, lower, most, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
+        if worst <= tolerance or (mode == 0 and upper - lower <= gap * upper):
             break
         if k >= WARM and count <= H.shape[0]:
-            _interior(touched, n, E, groups, delta, tolerance, latent, count)
-            upper = _measure(touched, n, E, groups, delta, eta, ratio, present, count)[0]
+            _interior(touched, n, E, groups, delta, latent, count)
+            upper, lower, most, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
             break
         for i in range(count):
             eta[present[i]] *= ratio[present[i]]
@@ -63,7 +66,7 @@ def balance(touched, n, E, groups, latent, mode, out):
         for e in range(begins[a], begins[a + 1]):
             zeta += eta[members[e]]
         if mode == 0:
-            out[a] = 1.0 / zeta if E[a] > 0 and zeta > 0 else 0.0
+            out[a] = 1.0 / (zeta * most) if E[a] > 0 and zeta > 0 else 0.0  # no ρ of the gradient is above 1
         else:
             out[a] = zeta / (1.0 + zeta)
     for i in range(count):
@@ -86,10 +89,6 @@ def _start(touched, n, E, groups, eta, ratio, present, place):
                 count += 1
                 place[g] = count
             ratio[g] += E[a]
-    least = 0.0
-    for i in range(count):
-        g = present[i]
-        least = max(least, math.sqrt(ratio[g]) / radii[g])
     for i in range(count):
         g = present[i]
         alone = math.sqrt(ratio[g]) / radii[g]
@@ -99,7 +98,8 @@ def _start(touched, n, E, groups, eta, ratio, present, place):
 
 @kernel
 def _measure(touched, n, E, groups, delta, eta, ratio, present, count):
-    """ρ of each group; the value of the split that η makes, a bound from below, and the worst of |ρ − 1| that counts."""
+    """ρ of each group. Returns the value of the split that η makes and a bound from below, the largest ρ, and the worst
+    of |ρ − 1| that counts."""
     atoms, radii, begins, members = groups
     for i in range(count):
         ratio[present[i]] = 0.0
@@ -125,13 +125,13 @@ def _measure(touched, n, E, groups, delta, eta, ratio, present, count):
         most = max(most, ratio[g])
         off = ratio[g] - 1.0
         worst = max(worst, off if off > 0 else -off * min(1.0, eta[g] / largest))
-    return upper, dual / most if most > 0 else 0.0, worst
+    return upper, dual / most if most > 0 else 0.0, most if most > 0 else 1.0, worst
 
 
 @kernel
-def _interior(touched, n, E, groups, delta, tolerance, latent, count):
-    """A primal-dual interior point method: ∇F(η) = s, s_g η_g = μ → 0. Groups that end at 0 are exactly 0."""
-    _, eta, ratio, gradient, step, present, place, H, dual = latent
+def _interior(touched, n, E, groups, delta, latent, count):
+    """A primal-dual interior point method: ∇F(η) = s, s_g η_g = μ → 0. For a prox, groups that end at 0 are exactly 0."""
+    (tolerance, gap), eta, ratio, gradient, step, present, place, H, dual = latent
     radii = groups[1]
     largest = 0.0
     for i in range(count):
@@ -141,8 +141,8 @@ def _interior(touched, n, E, groups, delta, tolerance, latent, count):
         eta[g] = max(eta[g], 1e-3 * largest)
         dual[i] = 0.1 * radii[g] * radii[g]
     for _ in range(STEPS):
-        upper, lower, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
-        if delta == 0 and upper - lower <= tolerance * upper:
+        upper, lower, most, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
+        if delta == 0 and upper - lower <= gap * upper:
             break
         product = 0.0
         residual = 0.0
@@ -175,6 +175,8 @@ def _interior(touched, n, E, groups, delta, tolerance, latent, count):
         for i in range(count):
             eta[present[i]] += along * step[i]
             dual[i] += across * gradient[i]
+    if delta == 0:
+        return
     largest = delta
     for i in range(count):
         largest = max(largest, eta[present[i]])

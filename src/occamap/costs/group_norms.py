@@ -14,8 +14,8 @@ from occamap._kernels import latent
 from occamap._validate import Samples
 from occamap.costs.groups import Floats, Layout
 
-PRECISE, QUICK = 1e-12, 1e-5
-"""How far the latent norm may be from its dual bound, relatively: for vectors, and for all pairs of samples."""
+PRECISE, QUICK = (1e-12, 0.0), (1e-5, 1e-5)
+"""How well overlapping groups are balanced, and how far the value may be from a bound: for vectors, and for pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,9 @@ class GroupNorms:
         """The features that are in a group."""
         return np.asarray(self.layout.atoms >= 0)
 
-    def latent(self, tolerance: float = PRECISE) -> tuple[Any, ...] | None:
+    def latent(self, accuracy: tuple[float, float] = PRECISE) -> tuple[Any, ...] | None:
         """What the balance between overlapping groups needs; None where none overlap."""
-        return latent.room(self.radii.size, tolerance) if self.layout.overlapping else None
+        return latent.room(self.radii.size, *accuracy) if self.layout.overlapping else None
 
     def rows(self, z: Samples, mode: int) -> tuple[Floats, Floats]:
         """The penalty of each row, and the factor of each entry: SLOPE for the gradient, SHRINK for the prox."""

@@ -141,6 +141,10 @@ def _atoms(feature: Ints, group: Ints, weights: Floats, alone: Floats) -> Layout
     if not feature.size:
         return Layout(atoms, np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64), alone)
     starts = np.flatnonzero(np.r_[True, feature[1:] != feature[:-1]])
+    if starts.size == feature.size:  # each is in one group
+        atoms[feature] = group
+        own = np.arange(used.size + 1, dtype=np.int64)
+        return Layout(atoms, weights[used], own, own[:-1], alone)
     ends = np.r_[starts[1:], feature.size]
     place: dict[bytes, int] = {}
     found: list[Ints] = []
