@@ -164,9 +164,9 @@ def test_the_minimum_of_a_feature_is_that_of_scipys_search(cost, seed):
             assert found[i, t] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_minimum_of_the_k_overlap_is_that_of_cvxpy():
+@pytest.mark.peers
+def test_the_minimum_of_the_k_overlap_is_that_of_cvxpy(cvxpy):
     """By ‖z‖²_ovk = min Σ_t z_t²/θ_t over 0 ≤ θ ≤ 1, Σθ ≤ k."""
-    cvxpy = pytest.importorskip("cvxpy", reason="a convex solver is the oracle here")
     draw, cost = np.random.default_rng(3), oc.KOverlap(1.5, k=2)
     Y, weights = draw.normal(size=(6, 4)).round(1), draw.dirichlet(np.ones(6))
     x, theta = cvxpy.Variable(4), cvxpy.Variable((6, 4))

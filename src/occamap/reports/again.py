@@ -13,13 +13,14 @@ QUESTION = "groupby control target layer use_genes counts"
 MAP = "cost k epsilon epsilon_scale relax"
 GENES = "gene_sets l1_ratio frozen weights"
 ASKED = {  # parameters that are options of the same name
-    "fit": f"{QUESTION} {MAP} gamma max_density {GENES} by subsamples max_memory threads write_adata",
+    "fit": f"{QUESTION} {MAP} gamma max_density {GENES} debias by subsamples max_memory threads write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
     "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax splits "
     "test_size components markers close_ups",
 }
 NAMES = {"close_ups": "close-up"}
 REPEATED = "targets", "close_ups", "frozen"
+CHOSEN = {"gamma": "auto", "debias": False}  # γ by held-out cells, which do not go with the latter
 NO_GAMMA, NO_RELAX = {"sql2", "sql2_pca"}, {"sql2"}
 
 
@@ -44,7 +45,7 @@ def search(record: RunRecord) -> str:
     """The command that shows what other γ would give: `path`, or, where single genes or sets were spoken of, `fit`."""
     asked = record.parameters
     if any(asked.get(name) is not None for name in GENES.split()):
-        return command(replace(record, command="fit", parameters={**asked, "gamma": "auto"}), "chosen")
+        return command(replace(record, command="fit", parameters={**asked, **CHOSEN}), "chosen")
     if asked["cost"] == "sql2":  # it has no γ: with the default penalty
         record = replace(record, parameters={**asked, "cost": "l1"})
     return command(record, "path", "path")

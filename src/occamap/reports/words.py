@@ -130,7 +130,7 @@ def methods(record: RunRecord, view: View) -> str:
 
 
 def _of_genes(asked: dict[str, Any], result: dict[str, Any]) -> str:
-    """What was said of sets of genes and of single ones."""
+    """What was said of sets of genes, of single ones, and of moves that are no effect."""
     told = ""
     if "gene_sets" in result:
         used, alone = result["gene_sets"], asked["l1_ratio"]
@@ -143,6 +143,8 @@ def _of_genes(asked: dict[str, Any], result: dict[str, Any]) -> str:
         told += " A gene pays for a move in proportion to its standard deviation over the control cells."
     elif asked.get("weights"):
         told += f" What a gene pays for a move is in the column {asked['weights']} of var."
+    if asked.get("debias"):
+        told += " Moves that control cells make towards one another, too, were left out."
     return told
 
 
