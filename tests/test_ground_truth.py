@@ -74,7 +74,7 @@ def test_the_potentials_are_dual_and_tight_along_the_map(name, potential):
 def test_brute_force_finds_the_same_image(name, potential):
     """In two dimensions: Nelder and Mead's search, from the image that is claimed and from elsewhere."""
     _, cost = COSTS[name]
-    truth = oc.datasets.ground_truth(cost, 2, 5, 1, potential=potential, pull=3.0, random_state=3)
+    truth = oc.datasets.ground_truth(cost, 2, 4, 1, potential=potential, pull=3.0, random_state=3)
     for x, image in zip(truth.source, truth.image, strict=True):
         options = {"xatol": 1e-8, "fatol": 1e-14, "maxiter": 2000}
 
@@ -148,7 +148,6 @@ def test_the_curved_map_is_the_quadratic_one_close_to_the_origin_only():
         ("SqL2", "quadratic"),
         ("SqEuclidean", "logcosh"),
         ("L1", "quadratic"),
-        ("L1", "logcosh"),
         ("weak L1", "logcosh"),
         ("STVS", "quadratic"),
     ],
@@ -187,11 +186,11 @@ def test_it_is_the_map_of_ott(ott, name, potential):
         assert 3 < kept.sum() < 25
         transform = costs.TICost.h_transform
         gradient = jax.vmap(jax.grad(lambda p: transform(peers[name], g)(p, tol=1e-12, max_iter=500)))
-        moved = jax.vmap(lambda p, w: peers[name].twist_operator(p, w, False))(x, gradient(x))
-    elif name == "SqEuclidean":
-        moved = peers[name].transport_map(g)(x, tol=1e-12, max_iter=500)
+        move = jax.vmap(lambda p, w: peers[name].twist_operator(p, w, False))
+        moved = jax.jit(lambda points: move(points, gradient(points)))(x)
     else:
-        moved = peers[name].transport_map(g)(x, tol=1e-10, maxiter=5000)
+        ends = {"tol": 1e-12, "max_iter": 500} if name == "SqEuclidean" else {"tol": 1e-10, "maxiter": 5000}
+        moved = jax.jit(lambda points: peers[name].transport_map(g)(points, **ends))(x)
     np.testing.assert_allclose(truth.image[kept], np.asarray(moved)[kept], atol=2e-6)
 
 
@@ -230,6 +229,7 @@ def test_a_fit_with_the_own_cost_comes_nearer_with_more_samples():
 @pytest.mark.parametrize("cost", [oc.SqL2(), oc.L1(2.0), oc.STVS(2.0)], ids=repr)
 def test_the_error_of_a_fit_is_that_of_ott(ott, cost):
     """The same samples and ε: OTT-JAX's entropic map is as far from the truth as ours."""
+    import jax
     import jax.numpy as jnp
     from ott.geometry import costs, pointcloud, regularizers
     from ott.solvers import linear
@@ -245,7 +245,7 @@ def test_the_error_of_a_fit_is_that_of_ott(ott, cost):
     epsilon = fitted.epsilon_ * (2.0 if isinstance(cost, oc.SqL2) else 1.0)  # their SqEuclidean has no ½
     clouds = pointcloud.PointCloud(jnp.asarray(x), jnp.asarray(truth.target), cost_fn=peer, epsilon=epsilon)
     solved = linear.solve(clouds, threshold=1e-8, max_iterations=20000)
-    theirs = np.asarray(solved.to_dual_potentials().transport(jnp.asarray(unseen)))
+    theirs = np.asarray(jax.jit(solved.to_dual_potentials().transport)(jnp.asarray(unseen)))
     ours = fitted.transform(unseen)
     assert oc.metrics.nmse(goal, ours) == pytest.approx(oc.metrics.nmse(goal, theirs), rel=1e-6)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
