@@ -18,8 +18,8 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
     """field[i] and mean[i] = Σ_j p_ij y_j of each row, dense.
 
     With s[a] = Σ_j p_j s_j[a] of the factors of each pair, the field is x(1 + s) − Σ_j p_j (1 + s_j) y_j, and the ℓ1
-    terms Σ_j p_j g sign(x − y_j). With `ties` it is the element of ∂f that moves least. `sums` are four vectors of d and
-    three of the atoms, `work` is that of `group_pairs`.
+    terms Σ_j p_j g sign(x − y_j). With `ties` it is the element of ∂f that moves least. `sums` are three vectors of d
+    and three of the atoms, `work` is that of `group_pairs`.
     """
     x, Ex, nx, E, lost, hits, touched, mine, scale = work
     taken, signs, apart, slopes, own, differ = sums

@@ -32,7 +32,6 @@ from occamap._kernels.vectors import (
 )
 
 
-
 @kernel
 def group_entries(indptr, indices, data, place, tile_at, starts, begins, features, values):
     """Entries tile after tile, and in a tile row after row, as `tile_entries` gives them, for tiles of any width.
@@ -64,9 +63,9 @@ def group_entries(indptr, indices, data, place, tile_at, starts, begins, feature
 def group_runs(begins, features, values, starts, n, atom_at, short, run_begins, middles, atoms, firsts, lasts, squares):
     """Where a row has entries in a group: the runs run_begins[k·n + i] : run_begins[k·n + i + 1] of tile k and row i.
 
-    Of each its atom, where its entries begin and end, and Σ of their squares; short ones come first, so that a processor
-    foresees how long the next will be, and those of more than `short` entries from middles[k·n + i] on. Returns how many
-    there are.
+    Of each its atom, where its entries begin and end, and Σ of their squares; short ones come first, so that a
+    processor foresees how long the next will be, and those of more than `short` entries from middles[k·n + i] on.
+    Returns how many there are.
     """
     count = 0
     for k in range(starts.shape[0]):
@@ -150,8 +149,8 @@ def _short_runs(row, ys, runs, here, low, square, norms):
     Only the latter can lose digits, and only where it is little next to ‖x‖² but not 0.
     """
     features, values = ys[1], ys[2]
-    run_begins, middles, atoms, firsts, lasts, squares = runs
-    first, radii, tile, Ex, sizes, roots = here
+    run_begins, middles, atoms, firsts, lasts = runs[:5]
+    first, radii, tile, _, sizes, roots = here
     none = sizes[0, 0] - sizes[0, 0]
     little = type(none)(0.002)
     for j in range(norms.shape[0]):

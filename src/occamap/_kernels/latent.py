@@ -12,10 +12,13 @@ and ∇τ(z)_a = z_a / ζ_a; with δ = 1 and E of a vector w, prox_τ(w)_a = w_a
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from occamap._kernels.jit import kernel, reduction
+
+Room = tuple[Any, ...]
 
 WARM = 3  # multiplications before the interior point method
 STEPS = 60  # of the latter
@@ -23,14 +26,15 @@ MANY = 300  # groups for which its systems are solved; with more, multiplication
 PATIENCE = 20_000  # multiplications at most
 
 
-def room(n_groups, tolerance, gap):
+def room(n_groups: int, tolerance: float, gap: float) -> Room:
     """What `balance` works in; η is 0, from which it starts anew, or what the last balance ended with.
 
     It ends where every ρ that counts is 1 to `tolerance`, or the value is between bounds that differ by `gap` of it.
     """
     side = min(n_groups, MANY)
     vectors = tuple(np.zeros(n_groups) for _ in range(4))
-    return (tolerance, gap), *vectors, np.empty(n_groups, np.int64), np.zeros(n_groups, np.int64), np.empty((side, side)), np.empty(side)
+    places = np.empty(n_groups, np.int64), np.zeros(n_groups, np.int64)
+    return (tolerance, gap), *vectors, *places, np.empty((side, side)), np.empty(side)
 
 
 @kernel
@@ -43,8 +47,8 @@ def forget(latent):
 @kernel
 def balance(touched, n, E, groups, latent, mode, out):
     """out[a] = 1/ζ_a (mode 0) or ζ_a / (1 + ζ_a) (mode 1) for the atoms touched[:n]; returns τ (mode 0)."""
-    (tolerance, gap), eta, ratio, gradient, step, present, place, H, dual = latent
-    atoms, radii, begins, members = groups
+    (tolerance, gap), eta, ratio, _, _, present, place, H, _ = latent
+    begins, members = groups[2], groups[3]
     delta = np.float64(mode)
     count = _start(touched, n, E, groups, eta, ratio, present, place)
     upper, most = 0.0, 1.0
@@ -77,7 +81,7 @@ def balance(touched, n, E, groups, latent, mode, out):
 @kernel
 def _start(touched, n, E, groups, eta, ratio, present, place):
     """The groups of the atoms touched[:n] into present[:count], η where it is 0: that of the group by itself."""
-    atoms, radii, begins, members = groups
+    radii, begins, members = groups[1], groups[2], groups[3]
     count = 0
     for k in range(n):
         a = touched[k]
@@ -100,7 +104,7 @@ def _start(touched, n, E, groups, eta, ratio, present, place):
 def _measure(touched, n, E, groups, delta, eta, ratio, present, count):
     """ρ of each group. Returns the value of the split that η makes and a bound from below, the largest ρ, and the worst
     of |ρ − 1| that counts."""
-    atoms, radii, begins, members = groups
+    radii, begins, members = groups[1], groups[2], groups[3]
     for i in range(count):
         ratio[present[i]] = 0.0
     dual = 0.0
@@ -130,7 +134,7 @@ def _measure(touched, n, E, groups, delta, eta, ratio, present, count):
 
 @kernel
 def _interior(touched, n, E, groups, delta, latent, count):
-    """A primal-dual interior point method: ∇F(η) = s, s_g η_g = μ → 0. For a prox, groups that end at 0 are exactly 0."""
+    """A primal-dual interior point method: ∇F(η) = s, s_g η_g = μ → 0. Of a prox, groups that end at 0 are at 0."""
     (tolerance, gap), eta, ratio, gradient, step, present, place, H, dual = latent
     radii = groups[1]
     largest = 0.0
@@ -141,7 +145,7 @@ def _interior(touched, n, E, groups, delta, latent, count):
         eta[g] = max(eta[g], 1e-3 * largest)
         dual[i] = 0.1 * radii[g] * radii[g]
     for _ in range(STEPS):
-        upper, lower, most, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
+        upper, lower, _, _ = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
         if delta == 0 and upper - lower <= gap * upper:
             break
         product = 0.0
@@ -189,7 +193,7 @@ def _interior(touched, n, E, groups, delta, latent, count):
 @kernel
 def _hessian(touched, n, E, groups, delta, eta, place, count, H):
     """The second derivatives of F."""
-    atoms, radii, begins, members = groups
+    begins, members = groups[2], groups[3]
     H[:count, :count] = 0.0
     for k in range(n):
         a = touched[k]

@@ -152,7 +152,8 @@ class GroupPairs(LanePairs):
 
     def _pair_by_pair(self, X: Samples, i: Any, j: Any, square: Floats | None, norms: Floats) -> None:
         pair = *X.stored(), *self.Y.stored()
-        group_pairs.group_pairs(*pair, self.norms.groups, self.norms.latent(QUICK), i, j, self.norms.work(), square, norms)
+        given = self.norms.groups, self.norms.latent(QUICK), i, j, self.norms.work()
+        group_pairs.group_pairs(*pair, *given, square, norms)
 
 
 def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:

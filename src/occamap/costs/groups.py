@@ -68,7 +68,8 @@ def check_groups(groups: Any) -> Groups:
     elif isinstance(groups, list | tuple) or (isinstance(groups, np.ndarray) and groups.ndim == 2):
         given = dict(enumerate(groups))
     else:
-        raise InputError(f"groups must be a list of index lists, or a dict of them by name; got {type(groups).__name__}")
+        kind = type(groups).__name__
+        raise InputError(f"groups must be a list of index lists, or a dict of them by name; got {kind}")
     if not given:
         raise InputError("groups must hold at least one group; got none")
     return {name: _indices(name, entry) for name, entry in given.items()}
@@ -109,7 +110,7 @@ def check_group_weights(weights: Any, groups: Groups) -> Floats | None:
     return values
 
 
-def arrange(groups: Groups, weights: Floats | None, d: int) -> Layout:
+def arrange(groups: Groups, weights: Any, d: int) -> Layout:
     """The layout of these groups among d features; weights are √size if None.
 
     A group of weight 0 moves its features for nothing, whichever others hold them; one of weight ∞ never helps, and a
