@@ -390,7 +390,6 @@ def single_genes(adata, sets, wanted: float):
     return oc.tl.pathway_table(adata, key="single", gene_sets=sets)
 
 
-@pytest.mark.skip(reason="a fit over overlapping groups takes a minute as yet")
 def test_a_planted_pathway_among_overlapping_decoys():
     """It is the first; sets that share genes with it come after it."""
     adata, sets = planted(0, True, n=30, d=240, size=20, shift=0.8)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from occamap._kernels.jit import kernel, reduction
+from occamap._kernels.jit import kernel
 
 Room = tuple[Any, ...]
 
@@ -192,7 +192,7 @@ def _interior(touched, n, E, groups, delta, latent, count):
 
 @kernel
 def _hessian(touched, n, E, groups, delta, eta, place, count, H):
-    """The second derivatives of F."""
+    """The second derivatives of F, in the upper triangle."""
     begins, members = groups[2], groups[3]
     H[:count, :count] = 0.0
     for k in range(n):
@@ -203,29 +203,38 @@ def _hessian(touched, n, E, groups, delta, eta, place, count, H):
         if E[a] > 0 and zeta > 0:
             curve = E[a] / (zeta * zeta * zeta)
             for e in range(begins[a], begins[a + 1]):
-                for f in range(begins[a], begins[a + 1]):
-                    H[place[members[e]] - 1, place[members[f]] - 1] += curve
+                i = place[members[e]] - 1
+                H[i, i] += curve
+                for f in range(begins[a], e):
+                    j = place[members[f]] - 1
+                    H[min(i, j), max(i, j)] += curve
 
 
-@reduction
+@kernel
 def _solve(H, gradient, step, count):
-    """step = −H⁻¹ gradient by Cholesky, in place."""
+    """step = −H⁻¹ gradient by Cholesky, in the upper triangle of H, four rows at a time."""
+    for first in range(0, count, 4):
+        last = min(first + 4, count)
+        for k in range(first, last):
+            pivot = 1.0 / math.sqrt(max(H[k, k], 1e-300))
+            for j in range(k, count):
+                H[k, j] *= pivot
+            for i in range(k + 1, last):
+                factor = H[k, i]
+                for j in range(i, count):
+                    H[i, j] -= factor * H[k, j]
+        for i in range(last, count):  # there are none where fewer than four are left
+            a, b, c, d = H[first, i], H[first + 1, i], H[first + 2, i], H[first + 3, i]
+            for j in range(i, count):
+                H[i, j] -= a * H[first, j] + b * H[first + 1, j] + (c * H[first + 2, j] + d * H[first + 3, j])
     for i in range(count):
-        for j in range(i + 1):
-            total = H[i, j]
-            for k in range(j):
-                total -= H[i, k] * H[j, k]
-            if i == j:
-                H[i, i] = math.sqrt(max(total, 1e-300))
-            else:
-                H[i, j] = total / H[j, j]
+        step[i] = -gradient[i]
     for i in range(count):
-        total = -gradient[i]
-        for k in range(i):
-            total -= H[i, k] * step[k]
-        step[i] = total / H[i, i]
+        step[i] /= H[i, i]
+        for j in range(i + 1, count):
+            step[j] -= H[i, j] * step[i]
     for i in range(count - 1, -1, -1):
         total = step[i]
-        for k in range(i + 1, count):
-            total -= H[k, i] * step[k]
+        for j in range(i + 1, count):
+            total -= H[i, j] * step[j]
         step[i] = total / H[i, i]

@@ -67,6 +67,10 @@ class Cost(ABC):
         """A prepared evaluation of −prox(Σ_j p_j ∇h(x − y_j)); both sides of one float type."""
         return GenericDisplacer(self, Y)
 
+    def _more_bytes(self, Y: Samples) -> int:
+        """Bytes of what is prepared of Y for pairs, beside its entries once more."""
+        return 0
+
     def _linear(self, Y: Samples) -> LinearPairs | None:
         """A prepared evaluation of ½‖z‖² and τ(z)/γ of all pairs, where τ is linear in γ; else None."""
         return None

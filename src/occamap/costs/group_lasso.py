@@ -16,7 +16,7 @@ from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.costs.generic import Displacer, Floats, LinearPairs, Pairs
 from occamap.costs.group_norms import GroupNorms
-from occamap.costs.group_pairs import GroupDisplacer, GroupPairs, check_ties
+from occamap.costs.group_pairs import GroupDisplacer, GroupPairs, check_ties, group_bytes
 from occamap.costs.groups import arrange, check_group_weights, check_groups
 from occamap.costs.l1 import L1, forbid
 from occamap.errors import InputError
@@ -156,6 +156,9 @@ class GroupLasso(Cost):
 
     def _pairs(self, Y: Samples) -> Pairs:
         return GroupPairs(self, Y)
+
+    def _more_bytes(self, Y: Samples) -> int:
+        return group_bytes(Y)
 
     def _linear(self, Y: Samples) -> LinearPairs | None:
         return GroupPairs(self._with_gamma(1.0), Y)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CLOSE = {np.dtype(np.float32): 1e-9, np.dtype(np.float64): 1e-6}
 """‖x − y‖² of a group next to ‖x‖² + ‖y‖², below which the digits of its root are lost."""
 
+ROOM = 2**18  # numbers in the dense rows that are moved at a time
 SHORT = 32  # entries of a group whose products may be added in float32
 
 
@@ -156,6 +157,11 @@ class GroupPairs(LanePairs):
         group_pairs.group_pairs(*pair, *given, square, norms)
 
 
+def group_bytes(Y: Samples) -> int:
+    """Bytes of what is prepared of Y for pairs beside that of `L1`, at most: its entries by groups, and their runs."""
+    return 40 * Y.data.size + 16 * Y.shape[0] * (Y.shape[1] // (TILE_BYTES // (4 * LANES)) + 2) if Y.is_sparse else 0
+
+
 def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:
     """The same for samples that are 0 in the features `apart`, with one strength for all where that will do."""
     weights = np.where(apart, gamma, np.asarray(rest.weights))
@@ -184,6 +190,12 @@ class GroupDisplacer:
         if ties:
             check_ties(self.norms.layout)
         weights = gibbs(self.pairs.block(X) if C is None else C)
+        step = max(1, ROOM // X.shape[1])
+        spans = [(start, min(start + step, X.shape[0])) for start in range(0, X.shape[0], step)]
+        moved = [self._rows(X.rows(*span), weights[slice(*span)], ties, relax) for span in spans]
+        return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
+
+    def _rows(self, X: Samples, weights: Floats, ties: int, relax: float) -> sp.csr_array:
         (n, d), atoms = X.shape, self.norms.layout.n_atoms
         field, mean = np.empty((2, n, d))
         sums = *np.empty((3, d)), *np.empty((3, atoms))

@@ -168,6 +168,9 @@ class Subspace(Cost):
     def _pairs(self, Y: Samples) -> Pairs:
         return _SubspacePairs(self, Y)
 
+    def _more_bytes(self, Y: Samples) -> int:
+        return 16 * Y.data.size if Y.is_sparse else 0  # pairs are float64, whatever the samples are
+
     def _linear(self, Y: Samples) -> LinearPairs | None:
         return _SubspacePairs(self._with_gamma(1.0), Y)
 

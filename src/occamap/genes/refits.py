@@ -101,8 +101,9 @@ def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool)
     frozen, budget = cost._frozen(source.shape[1]), Budget(alone.max_memory)
     at_once = count_jobs(like.n_jobs) if side_by_side else 1
     threads = count_jobs(alone.n_jobs)
-    making = working_bytes(m, count_jobs(like.n_jobs)) + pairs_bytes(target)
-    using = at_once * (2 * n * m + move_bytes(target, threads) + working_bytes(m, threads))  # a sub-matrix, and moves
+    making = working_bytes(m, count_jobs(like.n_jobs)) + pairs_bytes(target) + cost._more_bytes(target)
+    # of each half that is fitted at a time: a sub-matrix, and moves
+    using = at_once * (2 * n * m + move_bytes(cost, target, threads) + working_bytes(m, threads))
     if 8 * n * m + max(making, using) > min(budget.left(), SHARE * available()):
         return None
     with Workers(like.n_jobs) as workers:

@@ -176,7 +176,7 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             if budget.limit is not None:
                 self._rehearse(cost, source, target)
-                budget.require(move_bytes(target, workers.count), "fitting, and moving samples later,")
+                budget.require(move_bytes(cost, target, workers.count), "fitting, and moving samples later,")
             frozen, told = cost._frozen(source.shape[1]), Told(progress.tell)
             pair = source.without(frozen), target.without(frozen)
 

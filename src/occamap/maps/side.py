@@ -122,7 +122,7 @@ class Side:
         if dtype in self._prepared:
             budget.require(_block_bytes(self.anchors.shape, workers.count), what)
         else:
-            budget.require(move_bytes(self.anchors, workers.count), what)
+            budget.require(move_bytes(self.cost, self.anchors, workers.count), what)
             self._prepared[dtype] = self.cost._displacer(self.anchors.astype(dtype))
         return X.without(self.frozen).astype(dtype), self._prepared[dtype]
 
@@ -132,10 +132,10 @@ def _spans(X: Samples) -> Iterator[tuple[int, int]]:
         yield start, min(start + LANES, X.shape[0])
 
 
-def move_bytes(anchors: Samples, threads: int) -> int:
+def move_bytes(cost: Cost, anchors: Samples, threads: int) -> int:
     """Bytes that it takes to move LANES samples a thread: the targets by columns, and blocks under way."""
     columns = 3 * anchors.data.nbytes + 8 * anchors.shape[1]
-    return pairs_bytes(anchors) + columns + _block_bytes(anchors.shape, threads)
+    return pairs_bytes(anchors) + cost._more_bytes(anchors) + columns + _block_bytes(anchors.shape, threads)
 
 
 def _block_bytes(shape: tuple[int, int], threads: int) -> int:

@@ -149,7 +149,7 @@ def gamma_path(
     problem = check_problem(X, Y, a, b, costs, max_memory)
     with Workers(n_jobs) as workers, Progress(verbose) as progress:
         source, target = problem.source, problem.target
-        reserve = move_bytes(target, workers.count)
+        reserve = move_bytes(template, target, workers.count)
         family = cost_family(template, source, target, None, max_memory, workers, progress.costs, reserve)
         told = "as given"
         if isinstance(grid, int):

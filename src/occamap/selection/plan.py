@@ -160,7 +160,7 @@ class Search:
         """The costs, if there is room for what splits need beside them: sub-matrices, costs within tests, moves."""
         X, Y = problem.source, problem.target
         n, m = X.shape[0], Y.shape[0]
-        reserve = 8.0 * (2 * n * m + max(n, m) ** 2 / 25) + move_bytes(Y, workers.count)
+        reserve = 8.0 * (2 * n * m + max(n, m) ** 2 / 25) + move_bytes(template, Y, workers.count)
         return cost_family(template, X, Y, gammas, max_memory, workers, progress.costs, reserve)
 
 

@@ -100,7 +100,8 @@ def cost_family(
     linear = cost._linear(Y.rows(0, 1)) is not None
     chosen = None if linear or gammas is None else tuple(gammas)
     matrices = 2 if linear else len(chosen or ())
-    room = Budget(max_memory).left() - working_bytes(m, workers.count) - pairs_bytes(Y) - reserve
+    prepared = pairs_bytes(Y) + cost._more_bytes(Y)
+    room = Budget(max_memory).left() - working_bytes(m, workers.count) - prepared - reserve
     if matrices == 0 or (matrices + 1) * 8 * n * m > room:
         return CostFamily(cost, X, Y, None, None, max_memory)
     parts = tuple(np.empty((n, m)) for _ in range(matrices))

@@ -56,7 +56,7 @@ def cost_blocks(
     note(sentence) is told what was compared, where the whole matrix in float64 is not simply kept in memory.
     """
     n, m = X.shape[0], Y.shape[0]
-    scratch = working_bytes(m, workers.count) + pairs_bytes(Y)
+    scratch = working_bytes(m, workers.count) + pairs_bytes(Y) + cost._more_bytes(Y)
     budget.require(scratch, f"fitting {n} × {m} samples")
     choice = choose(cost, X, Y, min(budget.left(), SHARE * available()) - scratch, workers.count, single)
     if note is not None and choice.why:
