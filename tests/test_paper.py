@@ -162,6 +162,7 @@ def test_every_solve_converged():
         ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "error falls with n"),
         ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "ε matters"),
         ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "better than nothing"),
+        ("truth", lambda t: t.assign(nmse=t["n"] + 1.0), "effective targets"),
         ("truth", lambda t: t.assign(support_error=1.0), "right features"),
     ],
 )
