@@ -31,22 +31,13 @@ from occamap.costs import L1, Cost
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
 from occamap.maps import debias, saved
 from occamap.maps.debias import DebiasedSide, OwnSide
+from occamap.maps.here import solve_here
 from occamap.maps.later import moved_later, moved_on_cluster
 from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.problem import Problem, check_problem
-from occamap.maps.progress import Progress, Told
-from occamap.maps.side import Side, move_bytes
-from occamap.sinkhorn import (
-    CostBlocks,
-    EpsilonRule,
-    RecomputedCost,
-    Report,
-    Solution,
-    Solver,
-    Status,
-    cost_blocks,
-    solve,
-)
+from occamap.maps.progress import Progress
+from occamap.maps.side import Side
+from occamap.sinkhorn import EpsilonRule, Report, Solution, Solver, Status
 from occamap.sinkhorn.solution import describe
 
 Floats = NDArray[np.float64]
@@ -164,28 +155,12 @@ class MongeMap(BaseEstimator):
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
             else:
                 problem = check_problem(X, Y, a, b, [cost], self.max_memory)
-                solution, place, why = self._solve(cost, solver, problem, progress)
+                given_here = self.max_memory, self.n_jobs, self._near(problem), progress
+                solution, place, why = solve_here(cost, solver, problem, *given_here)
         self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why)
         if not self.converged_:
             warnings.warn(self.report_.message, NotConvergedWarning, stacklevel=2)
         return self
-
-    def _solve(self, cost: Cost, solver: Solver, problem: Problem, progress: Progress) -> tuple[Solution, str, str]:
-        """Potentials, where the costs were, and why."""
-        source, target, budget = problem.source, problem.target, Budget(self.max_memory, problem.lent)
-        with Workers(self.n_jobs) as workers:
-            if budget.limit is not None:
-                self._rehearse(cost, source, target)
-                budget.require(move_bytes(cost, target, workers.count), "fitting, and moving samples later,")
-            frozen, told = cost._frozen(source.shape[1]), Told(progress.tell)
-            pair = source.without(frozen), target.without(frozen)
-
-            def costs(single: bool) -> CostBlocks:
-                return cost_blocks(cost, *pair, budget, workers, progress.costs, single=single, note=told)
-
-            given = costs, problem.a, problem.b, workers, self._near(problem), progress.iteration
-            solution, used = solver.within(*given)
-        return solution, used.place, str(told)
 
     def _near(self, problem: Problem) -> tuple[float, Floats] | None:
         """Where to start, if it is from the previous fit."""
@@ -228,15 +203,6 @@ class MongeMap(BaseEstimator):
             choice=choice,
         )
         self._set_outcome()
-
-    def _rehearse(self, cost: Cost, source: Samples, target: Samples) -> None:
-        """Load the kernels by a tiny job: they take memory, too, and a budget should see it before it is spent."""
-        x, y = source.rows(0, 1), target.rows(0, 1)
-        with Workers(1) as workers:
-            side = Side(cost, y, np.ones(1), np.zeros(1), 1.0)
-            side.displace(x, lambda _, moves: moves, 0, 0.0, workers, Budget(None))
-            for dtype in (np.float64, np.float32):
-                solve(RecomputedCost(cost, x, y, dtype), np.ones(1), np.ones(1), [1.0], workers=workers)
 
     def _keep(self, cost: Cost, problem: Problem, solution: Solution) -> None:
         self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, problem.a, problem.b
