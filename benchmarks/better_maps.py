@@ -205,7 +205,7 @@ def variants(problem: Problem) -> Iterator[tuple[str, int, float, Floats]]:
         fields = {
             "plain": (field, shift),
             "ties": (np.sign(field) * np.maximum(np.abs(field) - target.tied[k] * cost.gamma, 0), shift),
-            "debiased": (field - source.field[k], shift - source.shift[k]),
+            "published debiased": (field - source.field[k], shift - source.shift[k]),
         }
         for name, (slope, way) in fields.items():
             moves = -cost.prox(slope)
@@ -213,8 +213,8 @@ def variants(problem: Problem) -> Iterator[tuple[str, int, float, Floats]]:
             yield name, k, 1.0, np.where(moves != 0, way, 0)
         moves = -cost.prox(field)
         kept = (moves != 0) & (cost.prox(field - others.field[k]) != 0)
-        yield "filtered", k, 0.0, np.where(kept, moves, 0)
-        yield "filtered", k, 1.0, np.where(kept, shift, 0)
+        yield "debias=True", k, 0.0, np.where(kept, moves, 0)
+        yield "debias=True", k, 1.0, np.where(kept, shift, 0)
 
 
 def progressive(split: Split, cost: oc.Cost, share: float, relax: float, times: tuple[int, ...]) -> Floats:

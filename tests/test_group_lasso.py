@@ -201,7 +201,7 @@ def test_many_groups_are_balanced_without_newton() -> None:
 def test_wrong_groups(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         GroupLasso(1.0, *arguments)
-    with pytest.raises(InputError, match="indices below the number of features, 3; 'b' has 3"):
+    with pytest.raises(InputError, match="indices below the number of features, 3; group 'b' has 3"):
         GroupLasso(1.0, {"a": [0], "b": [1, 3]}).value(np.zeros(3))
 
 

@@ -195,13 +195,18 @@ class GroupDisplacer:
         moved = [self._rows(X.rows(*span), weights[slice(*span)], ties, relax) for span in spans]
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
-    def _rows(self, X: Samples, weights: Floats, ties: int, relax: float) -> sp.csr_array:
+    def field(self, X: Samples, weights: Floats, ties: int = 0) -> tuple[Floats, Floats]:
+        """Σ_j p_j ∇h(x − y_j) and Σ_j p_j y_j of each row, dense."""
         (n, d), atoms = X.shape, self.norms.layout.n_atoms
         field, mean = np.empty((2, n, d))
         sums = *np.empty((3, d)), *np.empty((3, atoms))
         given = self.norms.groups, self.norms.latent(QUICK), self.strengths, ties, self.norms.work(), sums
         group_moves.group_field(*X.stored(), *self.targets, weights, *given, field, mean)
-        moves = -self.cost._prox(Samples((n, d), field))
+        return field, mean
+
+    def _rows(self, X: Samples, weights: Floats, ties: int, relax: float) -> sp.csr_array:
+        field, mean = self.field(X, weights, ties)
+        moves = -self.cost._prox(Samples(X.shape, field))
         if relax > 0:
             shift = mean - X.dense()
             moves = np.where(moves != 0, moves + relax * (shift - moves), 0.0)

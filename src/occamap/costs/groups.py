@@ -79,10 +79,13 @@ def _indices(name: Names, entry: Any) -> Ints:
     found = np.asarray(entry if isinstance(entry, np.ndarray) else list(entry))
     if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iu":
         what = f"{found.dtype} of shape {found.shape}" if found.size else "none"
-        raise InputError(f"groups must be lists of feature indices (whole numbers from 0); {name!r} has {what}")
+        names = "; for sets of gene names there is tl.monge_map(gene_sets=…)" if found.dtype.kind in "UO" else ""
+        raise InputError(
+            f"groups must be lists of feature indices (whole numbers from 0); group {name!r} has {what}{names}"
+        )
     if found.min() < 0 or found.max() > LARGEST:
         bad = found.min() if found.min() < 0 else found.max()
-        raise InputError(f"groups must be lists of feature indices (whole numbers from 0); {name!r} has {bad}")
+        raise InputError(f"groups must be lists of feature indices (whole numbers from 0); group {name!r} has {bad}")
     indices = np.unique(found.astype(np.int64))
     indices.setflags(write=False)
     return indices

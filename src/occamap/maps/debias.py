@@ -20,6 +20,7 @@ from occamap._workers import Workers
 from occamap.costs import Cost
 from occamap.costs.base import Tick
 from occamap.costs.generic import Displacer, GenericPairs, Pairs
+from occamap.costs.group_pairs import GroupDisplacer
 from occamap.costs.lanes import LaneDisplacer, aligned, walk
 from occamap.costs.separable import Separable
 from occamap.errors import NotConvergedWarning
@@ -131,6 +132,8 @@ def _field(side: Side, displacer: Displacer, X: Samples, weights: Floats, patter
 
     At most LANES rows.
     """
+    if isinstance(displacer, GroupDisplacer):
+        return displacer.field(X, weights)[0]
     if not isinstance(displacer, LaneDisplacer):
         differences = GenericPairs(side.cost, side.anchors).differences
         return np.stack([p @ side.cost._gradient(differences(x)) for x, p in zip(X.dense(), weights, strict=True)])
