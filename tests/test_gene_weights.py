@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 import occamap as oc
 from occamap.cli.app import app
-from occamap.errors import InputError
+from occamap.errors import InputError, InputWarning
 
 anndata = pytest.importorskip("anndata")
 pd = pytest.importorskip("pandas")
@@ -146,7 +147,11 @@ def test_held_out_cells_choose_with_weights(adata):
     ("asked", "words"),
     [
         ({"frozen": ["MT_*"]}, r"'MT_\*' matches none: there are 'MT-"),
-        ({"frozen": ["rpl*"]}, r"matches none: there are 'RPL3', 'RPL\[1\]'"),
+        ({"frozen": ["rpl*"]}, r"matches none: capitals matter, and there are 'RPL3', 'RPL\[1\]'"),
+        ({"frozen": ["MT-*", "RPL4"]}, "'RPL4' matches none"),  # a name is not a pattern
+        ({"frozen": ["MT-*", "RSP*", "RPL4"]}, "'RPL4' matches none"),
+        ({"frozen": ["RSP*", "?-MT"]}, r"'RSP\*' matches none"),
+        ({"weights": {"MT-*": 2, "RSP*": 2}}, r"'RSP\*' matches none"),
         ({"frozen": ["MT-*", 3]}, "must hold gene names or patterns; got 3"),
         ({"frozen": []}, "at least one"),
         ({"frozen": 3}, "must be gene names"),
@@ -184,6 +189,23 @@ def test_a_pattern_among_genes_that_are_not_used_is_no_mistake(adata):
     assert adata.uns["occamap"]["params"]["n_frozen"] == 0
 
 
+@pytest.mark.parametrize(
+    ("frozen", "words"),
+    [
+        (["MT-*", "RSP*"], r"'RSP\*' matches none: "),
+        (["rpl*", "ribosomal"], r"'rpl\*' matches none: capitals matter, and there are 'RPL3'"),
+        (["MTOR", "ERCC-?"], r"'ERCC-\?' matches none: "),
+    ],
+)
+def test_a_pattern_without_genes_beside_others_is_said(adata, frozen, words):
+    """The map is that of the others, and the warning points here."""
+    with pytest.warns(InputWarning, match=words) as heard:
+        found = moves(adata, frozen=frozen)
+    assert [Path(one.filename) for one in heard] == [Path(__file__)]
+    rest = [pattern for pattern in frozen if pattern in ("MT-*", "ribosomal", "MTOR")]
+    np.testing.assert_array_equal(found, moves(adata, frozen=rest))
+
+
 def test_matching_is_case_sensitive():
     assert matching(np.array(["MT-ND1", "mt-nd1"]), "MT-*", "frozen").tolist() == [True, False]
 
@@ -204,10 +226,17 @@ def test_the_command_line(adata, tmp_path):
     assert (table.loc[["MT-ND1", "RPL3"], "share"] == 0).all()
     for extra, said in (
         (["--cost", "stvs"], "frozen must be given only for the cost l1"),
-        (["--l1-ratio", "0.5"], "l1_ratio must be given only with gene_sets"),
+        (["--l1-ratio", "0.5"], "l1-ratio must be given only with gene_sets"),
         (["--cost", "grouplasso"], "without gene_sets"),
-        (["--frozen", "nothing*"], "matches none"),
+        (["--frozen", "nothing"], "matches none"),
     ):
         wrong = CliRunner().invoke(app, [str(word) for word in [*words, *extra, "--out", tmp_path / "other"]])
         assert wrong.exit_code == 2
         assert said in " ".join(wrong.stderr.split())
+    more = [*words, "--frozen", "nothing*", "--out", tmp_path / "warned"]
+    warned = CliRunner().invoke(app, [str(word) for word in more])
+    assert warned.exit_code == 0, warned.output
+    assert "'nothing*' matches none" in " ".join(warned.stderr.split())
+    assert "4 genes are frozen, such as MT-ND1, MT-CO1, RPL3." in " ".join(warned.stdout.split())
+    record = json.loads((tmp_path / "warned/run.json").read_text())
+    assert ["'nothing*' matches none" in text for text in record["warnings"]] == [True]

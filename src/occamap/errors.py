@@ -47,6 +47,10 @@ class ClusterError(OccamapError, RuntimeError):
     """A Dask cluster failed in the middle of the work."""
 
 
+class InputWarning(UserWarning):
+    """Part of an argument is without effect; the message says which."""
+
+
 class SelectionWarning(UserWarning):
     """A choice was made that held-out samples give no reason for."""
 

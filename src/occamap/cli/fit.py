@@ -21,7 +21,8 @@ DENSE = 0.3  # share of entries that move from which on a map is hard to read
 HELP = """Learn which genes move from the control to the target cells, in which cells, and how far.
 
 DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]genes.csv[/bold] (a row a gene, those that \
-move most first), [bold]cells.csv[/bold] (a row a control cell) and [bold]run.json[/bold] (what was asked, with what, \
+move most first), [bold]cells.csv[/bold] and [bold]targets.csv[/bold] (a row a control and a target cell), \
+[bold]report.html[/bold] (one page for a browser) and [bold]run.json[/bold] (what was asked, with what, \
 and what came of it); with --by also a table of genes for each group, where held-out cells choose also \
 [bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (a row a set). All of them appear together, \
 or none.
@@ -92,7 +93,8 @@ def fit(
         int,
         typer.Option(
             min=0,
-            help="Fit again on so many halves of the cells, for intervals; 0 for none.",
+            help="Fit again on so many halves of the cells, for intervals; 0 for none, which leaves out the null map, "
+            "too, and with it how many genes go beyond noise.",
             rich_help_panel=given.TABLE,
         ),
     ] = 10,
@@ -176,6 +178,8 @@ def show(done: FitRun, seconds: float) -> None:
         out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
     if "null" in result:
         out.print(Text(null_words(result)), soft_wrap=True)
+    if result.get("n_frozen"):
+        out.print(frozen_words(result), soft_wrap=True)
     out.print(gene_rows(table.head(SHOWN)))
     if done.pathways is not None:
         out.print(Text(f"\n{sets_words(result['gene_sets'])}"), soft_wrap=True)
@@ -190,6 +194,14 @@ def null_words(result: dict[str, Any]) -> str:
         f"Between two random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
     )
+
+
+def frozen_words(result: dict[str, Any]) -> Text:
+    """How many genes were kept from moving, and some of them, in a sentence."""
+    count, names = result["n_frozen"], result["some_frozen"]
+    told = Text(f"{count:,} {'gene is' if count == 1 else 'genes are'} frozen, such as ")
+    told += Text(", ").join(literal(name, longest=30) for name in names)
+    return told + Text(".")
 
 
 def gene_rows(table: object) -> Table:

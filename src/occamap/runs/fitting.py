@@ -37,6 +37,7 @@ KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
 HALF = 0.5  # of the control cells
 FEWEST = 4  # control cells that have two halves
+SOME = 3  # frozen genes that a record names
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,9 +191,13 @@ def _pathways(adata: Any, options: MapOptions, by: str | None) -> dict[str, Any]
 
 
 def _sets_used(adata: Any) -> dict[str, Any]:
-    """Which gene sets were used, what was dropped of them, and how many genes were frozen, where there are such."""
+    """Which gene sets were used, what was dropped of them, and how many genes were frozen, with some of their names."""
     entry = adata.uns[KEY]
     kept = {"gene_sets": entry.get("gene_sets"), "n_frozen": entry["params"].get("n_frozen")}
+    if kept["n_frozen"]:
+        stored = read(adata, KEY)
+        still = stored.cost()._frozen(stored.names.size)
+        kept["some_frozen"] = [str(name) for name in stored.names[still][:SOME]]
     return {name: value for name, value in kept.items() if value is not None}
 
 

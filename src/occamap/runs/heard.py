@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from occamap.errors import NotConvergedWarning, SelectionWarning
+from occamap.errors import InputWarning, NotConvergedWarning, SelectionWarning
 
-OWN = NotConvergedWarning, SelectionWarning
+OWN = InputWarning, NotConvergedWarning, SelectionWarning
 
 
 @contextmanager

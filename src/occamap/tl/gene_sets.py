@@ -138,7 +138,8 @@ def _from_table(given: Any, where: str) -> Sets:
         return _from_frame(given, where)
     if isinstance(given, Mapping):
         return _from_mapping(given, where)
-    raise InputError(f"gene_sets must be {KINDS}; {where} is {type(given).__name__}")
+    kind = type(given).__name__
+    raise InputError(f"gene_sets must be {KINDS}; {'got' if where == 'gene_sets' else f'{where} is'} {kind}")
 
 
 def _from_mapping(given: Mapping[Any, Any], where: str) -> Iterator[tuple[str, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from occamap._kernels.columns import column_sums
 from occamap._validate import check_number, check_reals
-from occamap.errors import InputError
+from occamap.errors import InputError, InputWarning
 from occamap.tl.cells import Mask, near, some
 
 Floats = NDArray[np.float64]
@@ -22,12 +23,14 @@ Floats = NDArray[np.float64]
 DISPERSION = "dispersion"
 LEAST = 0.1  # of the mean: a gene that control cells do not have is not free to move
 SHOWN = 3  # names that a message offers
+WILD = "*?["  # what makes a text a pattern
 
 
 def frozen_genes(adata: Any, frozen: Any) -> tuple[Mask, list[str]]:
     """Which genes of adata must not move, and what was asked for.
 
     `frozen` is one or several of: a gene, a column of `adata.var` with True and False, a shell pattern, case-sensitive.
+    A pattern that matches nothing is warned of if something else matches: lists of patterns are kept for many data.
     """
     several = [frozen] if isinstance(frozen, str) else frozen
     if isinstance(several, Mapping | bytes) or not isinstance(several, Iterable):
@@ -36,9 +39,17 @@ def frozen_genes(adata: Any, frozen: Any) -> tuple[Mask, list[str]]:
     if not patterns:
         raise InputError("frozen must hold at least one gene name or pattern; got none: leave it out")
     names, found = np.asarray(adata.var_names).astype(str), np.zeros(adata.n_vars, dtype=bool)
+    idle: list[str] = []
     for pattern in patterns:
         is_column = isinstance(pattern, str) and pattern in adata.var.columns and pattern not in names
-        found |= _marked(adata, pattern) if is_column else matching(names, pattern, "frozen")
+        one = _marked(adata, pattern) if is_column else _matches(names, pattern, "frozen")
+        found |= one
+        idle += [] if one.any() else [pattern]
+    for pattern in idle:
+        if not found.any() or not any(sign in pattern for sign in WILD):
+            raise InputError(_none(names, pattern, "frozen"))
+    for pattern in idle:
+        warnings.warn(_none(names, pattern, "frozen"), InputWarning, stacklevel=6)  # at the call of tl.monge_map
     return found, [str(pattern) for pattern in patterns]
 
 
@@ -48,14 +59,10 @@ def matching(names: NDArray[Any], pattern: Any, argument: str) -> Mask:
     >>> matching(np.array(["MT-ND1", "MTOR"]), "MT-*", "frozen").tolist()
     [True, False]
     """
-    if not isinstance(pattern, str) or not pattern:
-        raise InputError(f"{argument} must hold gene names or patterns; got {_short(pattern)}")
-    found = names == pattern
+    found = _matches(names, pattern, argument)
     if not found.any():
-        found = np.array([fnmatchcase(name, pattern) for name in names])
-    if not found.any():
-        raise InputError(f"{argument} must match genes of adata; {pattern!r} matches none{_alike(names, pattern)}")
-    return np.asarray(found, dtype=bool)
+        raise InputError(_none(names, pattern, argument))
+    return found
 
 
 def gene_weights(adata: Any, weights: Any, genes: Mask, control: Any) -> tuple[Floats, Any]:
@@ -140,12 +147,26 @@ def _short(value: Any) -> str:
     return repr(value)[:60]
 
 
+def _matches(names: NDArray[Any], pattern: Any, argument: str) -> Mask:
+    if not isinstance(pattern, str) or not pattern:
+        raise InputError(f"{argument} must hold gene names or patterns; got {_short(pattern)}")
+    found = names == pattern
+    if not found.any():
+        found = np.array([fnmatchcase(name, pattern) for name in names])
+    return np.asarray(found, dtype=bool)
+
+
+def _none(names: NDArray[Any], pattern: str, argument: str) -> str:
+    return f"{argument} must match genes of adata; {pattern!r} matches none{_alike(names, pattern)}"
+
+
 def _alike(names: NDArray[Any], pattern: str) -> str:
     """Genes that may have been meant: the same in other letters, or those that begin in a like way."""
     lower, stem = pattern.lower(), pattern.strip("*?").lower()
     found = [name for name in names if fnmatchcase(name.lower(), lower)]
-    if not found:
-        begins = [name[: len(stem)].lower() for name in names]
-        close = get_close_matches(stem, sorted(set(begins)), n=SHOWN, cutoff=0.6)
-        found = [name for name, begin in zip(names, begins, strict=True) if begin in close]
+    if found:
+        return f": capitals matter, and there are {some(found, SHOWN)}"
+    begins = [name[: len(stem)].lower() for name in names]
+    close = get_close_matches(stem, sorted(set(begins)), n=SHOWN, cutoff=0.6)
+    found = [name for name, begin in zip(names, begins, strict=True) if begin in close]
     return f": there are {some(found, SHOWN)}" if found else f": names are such as {some(names.tolist(), SHOWN)}"
