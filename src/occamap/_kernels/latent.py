@@ -32,7 +32,7 @@ def room(n_groups: int, tolerance: float, gap: float) -> Room:
     It ends where every ρ that counts is 1 to `tolerance`, or the value is between bounds that differ by `gap` of it.
     """
     side = min(n_groups, MANY)
-    vectors = tuple(np.zeros(n_groups) for _ in range(4))
+    vectors = tuple(np.zeros(n_groups) for _ in range(5))  # η, ρ, λ, gradient and step
     places = np.empty(n_groups, np.int64), np.zeros(n_groups, np.int64)
     return (tolerance, gap), *vectors, *places, np.empty((side, side)), np.empty(side)
 
@@ -46,15 +46,52 @@ def forget(latent):
 
 @kernel
 def balance(touched, n, E, groups, latent, mode, out):
-    """out[a] = 1/ζ_a (mode 0) or ζ_a / (1 + ζ_a) (mode 1) for the atoms touched[:n]; returns τ (mode 0)."""
-    (tolerance, gap), eta, ratio, _, _, present, place, H, _ = latent
-    begins, members = groups[2], groups[3]
-    delta = np.float64(mode)
+    """out[a] = 1/ζ_a (mode 0) or ζ_a / (1 + ζ_a) (mode 1) for the atoms touched[:n]; returns τ (mode 0).
+
+    Squares and strengths are scaled to at most 1, so that their powers neither overflow nor vanish.
+    """
+    radii, begins, members = groups[1], groups[2], groups[3]
+    scaled = latent[3]
+    square, strength = 0.0, 0.0
+    for k in range(n):
+        square = max(square, E[touched[k]])
+        for e in range(begins[touched[k]], begins[touched[k] + 1]):
+            strength = max(strength, radii[members[e]])
+    if square == 0 or strength == 0:
+        for k in range(n):
+            out[touched[k]] = np.float64(mode)
+        return 0.0
+    for k in range(n):
+        E[touched[k]] /= square
+        for e in range(begins[touched[k]], begins[touched[k] + 1]):
+            scaled[members[e]] = radii[members[e]] / strength
+    size = math.sqrt(square)
+    delta = strength / size if mode == 1 else 0.0
+    inner = groups[0], scaled, begins, members
+    value, most = _minimise(touched, n, E, inner, delta, latent)
+    eta = latent[1]
+    for k in range(n):
+        a = touched[k]
+        zeta = 0.0
+        for e in range(begins[a], begins[a + 1]):
+            zeta += eta[members[e]]
+        if mode == 1:
+            out[a] = zeta / (delta + zeta)
+        else:  # no ρ of the gradient is above 1
+            out[a] = strength / size / (zeta * most) if E[a] > 0 and zeta > 0 else 0.0
+        E[a] *= square
+    return value * size * strength
+
+
+@kernel
+def _minimise(touched, n, E, groups, delta, latent):
+    """η at the minimum of F. Returns τ, and the largest ρ."""
+    (tolerance, gap), eta, ratio, _, _, _, present, place, H, _ = latent
     count = _start(touched, n, E, groups, eta, ratio, present, place)
     upper, most = 0.0, 1.0
     for k in range(PATIENCE):
         upper, lower, most, worst = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
-        if worst <= tolerance or (mode == 0 and upper - lower <= gap * upper):
+        if worst <= tolerance or (delta == 0 and upper - lower <= gap * upper):
             break
         if k >= WARM and count <= H.shape[0]:
             _interior(touched, n, E, groups, delta, latent, count)
@@ -64,18 +101,9 @@ def balance(touched, n, E, groups, latent, mode, out):
             eta[present[i]] *= ratio[present[i]]
             if eta[present[i]] < 1e-290:
                 eta[present[i]] = 0.0
-    for k in range(n):
-        a = touched[k]
-        zeta = 0.0
-        for e in range(begins[a], begins[a + 1]):
-            zeta += eta[members[e]]
-        if mode == 0:
-            out[a] = 1.0 / (zeta * most) if E[a] > 0 and zeta > 0 else 0.0  # no ρ of the gradient is above 1
-        else:
-            out[a] = zeta / (1.0 + zeta)
     for i in range(count):
         place[present[i]] = 0
-    return upper
+    return upper, most
 
 
 @kernel
@@ -120,22 +148,27 @@ def _measure(touched, n, E, groups, delta, eta, ratio, present, count):
             for e in range(begins[a], begins[a + 1]):
                 ratio[members[e]] += E[a] / (zeta * zeta)
     upper = 0.0
+    total = 0.0
     most = 0.0
     worst = 0.0
     for i in range(count):
         g = present[i]
         ratio[g] = math.sqrt(ratio[g]) / radii[g]
         upper += radii[g] * radii[g] * eta[g] * ratio[g]
+        total += radii[g] * radii[g] * eta[g]
         most = max(most, ratio[g])
+    for i in range(count):  # ρ below 1 counts as much as the group does
+        g = present[i]
         off = ratio[g] - 1.0
-        worst = max(worst, off if off > 0 else -off * min(1.0, eta[g] / largest))
+        share = max(eta[g] / largest, radii[g] * radii[g] * eta[g] / total) if total > 0 else 0.0
+        worst = max(worst, off if off > 0 else -off * min(1.0, share))
     return upper, dual / most if most > 0 else 0.0, most if most > 0 else 1.0, worst
 
 
 @kernel
 def _interior(touched, n, E, groups, delta, latent, count):
     """A primal-dual interior point method: ∇F(η) = s, s_g η_g = μ → 0. Of a prox, groups that end at 0 are at 0."""
-    (tolerance, gap), eta, ratio, gradient, step, present, place, H, dual = latent
+    (tolerance, gap), eta, ratio, _, gradient, step, present, place, H, dual = latent
     radii = groups[1]
     largest = 0.0
     for i in range(count):
@@ -147,7 +180,7 @@ def _interior(touched, n, E, groups, delta, latent, count):
     for _ in range(STEPS):
         upper, lower, _, _ = _measure(touched, n, E, groups, delta, eta, ratio, present, count)
         if delta == 0 and upper - lower <= gap * upper:
-            break
+            return
         product = 0.0
         residual = 0.0
         total = 0.0
@@ -165,7 +198,7 @@ def _interior(touched, n, E, groups, delta, latent, count):
         for i in range(count):
             g = present[i]
             gradient[i] -= mu / eta[g]
-            H[i, i] += dual[i] / eta[g]
+            H[i, i] += 1e-15 * H[i, i] + dual[i] / eta[g]
         _solve(H, gradient, step, count)
         along, across = 1.0, 1.0
         for i in range(count):

@@ -211,7 +211,7 @@ def fill_rows(
 
 def _same(p: Any, q: Any) -> bool:
     if isinstance(p, dict) and isinstance(q, dict):
-        return p.keys() == q.keys() and all(np.array_equal(p[key], q[key]) for key in p)
+        return list(p) == list(q) and all(np.array_equal(p[key], q[key]) for key in p)
     return bool(np.array_equal(p, q))
 
 

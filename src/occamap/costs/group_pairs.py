@@ -165,7 +165,8 @@ def group_bytes(Y: Samples) -> int:
 def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:
     """The same for samples that are 0 in the features `apart`, with one strength for all where that will do."""
     weights = np.where(apart, gamma, np.asarray(rest.weights))
-    return L1(float(weights[0])) if np.ptp(weights) == 0 else L1(1.0, weights)
+    same = np.isfinite(weights[0]) and np.all(weights == weights[0])
+    return L1(float(weights[0])) if same else L1(1.0, weights)
 
 
 def _squares(norms: Any, rows: Samples) -> tuple[Floats, Floats]:

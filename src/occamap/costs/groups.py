@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,8 @@ def check_groups(groups: Any) -> Groups:
 
 
 def _indices(name: Names, entry: Any) -> Ints:
+    if isinstance(entry, str | bytes) or not isinstance(entry, Iterable):
+        raise InputError(f"groups must be lists of feature indices (whole numbers from 0); group {name!r} is {entry!r}")
     found = np.asarray(entry if isinstance(entry, np.ndarray) else list(entry))
     if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iu":
         what = f"{found.dtype} of shape {found.shape}" if found.size else "none"
@@ -102,6 +104,8 @@ def check_group_weights(weights: Any, groups: Groups) -> Floats | None:
             other = missing[0] if missing else next(name for name in named if name not in groups)
             raise InputError(f"weights must have the names of groups; {other!r} is in one of them alone")
         weights = [named[name] for name in groups]
+    if hasattr(weights, "index") and hasattr(weights, "to_dict"):
+        raise InputError("weights must be a plain list in the order of the groups, or a dict: pass weights.to_dict()")
     values = check_reals(weights, "weights")
     if values.shape != (len(groups),):
         raise InputError(f"weights must be one number for each of the {len(groups)} groups; got {values.shape}")

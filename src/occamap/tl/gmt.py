@@ -14,6 +14,7 @@ from occamap.errors import InputError, one_line
 LARGEST = 2**28  # bytes, unpacked: ten times all of MSigDB
 LONGEST = 2**23  # bytes of a line
 MOST = 200_000  # sets
+LINES = 1_000_000  # empty ones among them
 GZIP = b"\x1f\x8b"
 BOM = b"\xef\xbb\xbf"
 
@@ -53,6 +54,8 @@ def _lines(stream: IO[bytes] | Any, path: str) -> Iterator[tuple[int, bytes]]:
         total, number = total + len(line), number + 1
         if len(line) > LONGEST:
             raise InputError(f"gene_sets must have at most {LONGEST:,} bytes a line; line {number} of {path!r} is more")
+        if number > LINES:
+            raise InputError(f"gene_sets must have at most {LINES:,} lines; {path!r} has more")
         if total > LARGEST:
             raise InputError(f"gene_sets must be at most {LARGEST:,} bytes, unpacked; {path!r} is more")
         line = (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n")
