@@ -124,6 +124,12 @@ def learn_subspace(
     random_state
         Seed of the random start, and of the search for leading directions among many features.
 
+    Returns
+    -------
+    A `LearnedSubspace`: `basis` (k × features, orthonormal rows), `cost` (the `Subspace` with it, for `MongeMap`),
+    `share` of the mean squared displacement in the span, `objective` and `angles` at each step, `epsilon`, `status`,
+    `message`, `converged`, `n_iter`, `sinkhorn_iterations`.
+
     Examples
     --------
     >>> import numpy as np, occamap as oc

@@ -98,8 +98,8 @@ def barycenter(
     measures
         Samples Y_k with the same features, dense or sparse, or pairs (Y_k, b_k) with weights of the samples.
     cost
-        `SqL2`, `L1`, `STVS`; any other (`GroupLasso`, `Subspace`, `KOverlap`) takes ten times as long or more. Features
-        that it freezes stay as they are in the start.
+        `SqL2`, `L1`, `STVS`; any other (`GroupLasso`, `Subspace`, `KOverlap`) takes about ten times as long as `L1`, or
+        more, with hundreds of features. Features that it freezes stay as they are in the start.
     weights
         λ_k ≥ 0, one a measure, scaled to sum to one; uniform if None.
     n_points, masses

@@ -102,7 +102,10 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
     )
     if "expected_false" in view.genes:
         stable = int((view.genes["expected_false"] <= 1).sum())
-        told += f" {stable} genes are among them so often that at most one that is there by chance is to be expected."
+        told += (
+            f" {stable} genes are among them so often that, of all these together, at most one in expectation is a "
+            "gene that a half selects no more often than a blind draw would; that others have an effect is not said."
+        )
     told += " This is about the cells that were drawn, not about donors or batches."
     return [Item(FINE if always >= SURE * len(first) else CARE, "Stability", told)]
 

@@ -69,7 +69,10 @@ def gene_table(
     - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, a degree of freedom a pair
     - `frequency`: the share of subsamples in which the gene is among the `top` that move most
     - `expected_false`: take all genes of this frequency or more, and so many at most, in expectation, are genes that a
-      half selects no more often than a blind draw would (`tl.stable_genes` takes those below a number that you give)
+      half selects no more often than a blind draw would, with probability top/p or less (`tl.stable_genes` takes those
+      below a number that you give). It is of that whole set, not of the one gene, and no q-value; such genes are not
+      the same as those without an effect. Above a frequency of ½ it comes from another formula than up to there,
+      where it is no bound worth its name
     - `wilcoxon_score`, `wilcoxon_p`, `wilcoxon_p_adjusted`: of target against control cells, as
       `scanpy.tl.rank_genes_groups(method="wilcoxon", tie_correct=True)` gives them; NaN where a group has too few cells
 
