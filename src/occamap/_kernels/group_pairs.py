@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from occamap._kernels.groups import SLOPE, enter, leave, own_atoms, pair_squares, scales
+from occamap._kernels.groups import SLOPE, enter, leave, own_atoms, pair_squares, row_squares, scales
 from occamap._kernels.jit import FLUSH, LANES, kernel
 from occamap._kernels.lanes import next_tile_dense
 from occamap._kernels.latent import forget
@@ -60,37 +60,60 @@ def group_entries(indptr, indices, data, place, tile_at, starts, begins, feature
 
 
 @kernel
-def group_runs(begins, features, values, starts, n, atom_at, short, run_begins, middles, atoms, firsts, lasts, squares):
-    """Where a row has entries in a group: the runs run_begins[k·n + i] : run_begins[k·n + i + 1] of tile k and row i.
+def count_runs(indptr, indices, data, atoms, tile_of, stamp, begins, run_begins):
+    """How many entries and how many groups with entries there are before tile k and row i, at k·n + i; `stamp` is 0."""
+    n = indptr.shape[0] - 1
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            a = atoms[indices[e]]
+            if a >= 0 and data[e] != 0:
+                begins[tile_of[a] * n + i + 1] += 1
+                if stamp[a] != i + 1:
+                    stamp[a] = i + 1
+                    run_begins[tile_of[a] * n + i + 1] += 1
+    for k in range(begins.shape[0] - 1):
+        begins[k + 1] += begins[k]
+        run_begins[k + 1] += run_begins[k]
 
-    Of each its atom, where its entries begin and end, and Σ of their squares; short ones come first, so that a
-    processor foresees how long the next will be, and those of more than `short` entries from middles[k·n + i] on.
-    Returns how many there are.
+
+@kernel
+def group_runs(indptr, indices, data, atoms, place, starts, edges, short, begins, entries, runs, counts, cursor, slot):
+    """Entries tile after tile, in a tile row after row, and in a row group after group: the runs of each row.
+
+    runs: run_begins, as `count_runs` counts, the first of more than `short` entries, which come last, and of each its
+    atom, where its entries begin and end, and Σ of their squares. Those of a length are side by side, so that a
+    processor foresees how long the next will be. `counts` is 0 at entry and exit.
     """
-    count = 0
-    for k in range(starts.shape[0]):
-        for i in range(n):
-            run_begins[k * n + i] = count
-            last = -1
-            for e in range(begins[k * n + i], begins[k * n + i + 1]):
-                a = atom_at[starts[k] + features[e]]
-                if a != last:
-                    atoms[count] = a
-                    firsts[count] = e
-                    squares[count] = 0.0
-                    count += 1
-                    last = a
-                lasts[count - 1] = e + 1
-                squares[count - 1] += values[e] * values[e]
-            runs = slice(run_begins[k * n + i], count)
-            order = np.argsort(lasts[runs] - firsts[runs], kind="mergesort")
-            atoms[runs], squares[runs] = atoms[runs][order], squares[runs][order]
-            firsts[runs], lasts[runs] = firsts[runs][order], lasts[runs][order]
-            middles[k * n + i] = run_begins[k * n + i]
-            while middles[k * n + i] < count and lasts[middles[k * n + i]] - firsts[middles[k * n + i]] <= short:
-                middles[k * n + i] += 1
-    run_begins[starts.shape[0] * n] = count
-    return count
+    features, values = entries
+    run_begins, middles, run_atoms, firsts, lasts, squares = runs
+    n = indptr.shape[0] - 1
+    for i in range(n):
+        for e in range(indptr[i], indptr[i + 1]):
+            a = atoms[indices[e]]
+            if a >= 0 and data[e] != 0:
+                counts[a] += 1
+        for k in range(starts.shape[0]):
+            at, r = begins[k * n + i], run_begins[k * n + i]
+            above = 0
+            for most in (min(1, short), min(2, short), min(3, short), min(6, short), short, np.iinfo(np.int64).max):
+                if most > short:
+                    middles[k * n + i] = r
+                if r < run_begins[k * n + i + 1]:
+                    for a in range(edges[k], edges[k + 1]):
+                        if above < counts[a] <= most:
+                            run_atoms[r], firsts[r], lasts[r], squares[r] = a, at, at + counts[a], 0.0
+                            cursor[a], slot[a] = at, r
+                            at += counts[a]
+                            r += 1
+                above = most
+        for e in range(indptr[i], indptr[i + 1]):
+            a = atoms[indices[e]]
+            if a >= 0 and data[e] != 0:
+                features[cursor[a]] = place[indices[e]]
+                values[cursor[a]] = data[e]
+                cursor[a] += 1
+                squares[slot[a]] += np.float64(data[e]) * np.float64(data[e])
+                counts[a] = 0
 
 
 @kernel
@@ -148,7 +171,7 @@ def _short_runs(row, ys, runs, here, low, square, norms):
 
     Only the latter can lose digits, and only where it is little next to ‖x‖² but not 0.
     """
-    features, values = ys[1], ys[2]
+    features, values = ys
     run_begins, middles, atoms, firsts, lasts = runs[:5]
     first, radii, tile, _, sizes, roots = here
     none = sizes[0, 0] - sizes[0, 0]
@@ -184,7 +207,7 @@ def _short_runs(row, ys, runs, here, low, square, norms):
 @kernel
 def _long_runs(row, ys, runs, here, close, low, square, norms):
     """Sums of many products in float64."""
-    features, values = ys[1], ys[2]
+    features, values = ys
     run_begins, middles, atoms, firsts, lasts, squares = runs
     first, radii, tile, Ex, sizes, roots = here
     none = 0.0
@@ -218,6 +241,20 @@ def _mark(low, lane, found):
     while found != 0:
         low[lane + lowest(found)] = 1
         found &= found - np.uint64(1)
+
+
+@kernel
+def group_sizes(indptr, indices, data, groups, E, touched, _, square, norms):
+    """‖x‖² over the groups, and Σ_g λ_g‖x_g‖, of each row; E is 0 at entry and exit."""
+    for i in range(indptr.shape[0] - 1):
+        n = row_squares(indptr[i], indptr[i + 1], indices, data, groups[0], E, touched)
+        total = size = 0.0
+        for k in range(n):
+            a = touched[k]
+            total += E[a]
+            size += groups[1][a] * math.sqrt(E[a])
+            E[a] = 0.0
+        square[i], norms[i] = total, size
 
 
 @kernel

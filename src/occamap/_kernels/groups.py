@@ -46,7 +46,7 @@ def _feature(indices, first, e):
 
 
 @kernel
-def _row_squares(first, last, indices, data, atoms, E, touched):
+def row_squares(first, last, indices, data, atoms, E, touched):
     """E[a] of one row, and in touched[:n] the atoms with E > 0; E is 0 before. Returns n."""
     n = 0
     for e in range(first, last):
@@ -66,7 +66,7 @@ def row_scales(indptr, indices, data, groups, latent, mode, E, touched, scale, p
     """out[e] = the factor of each entry, penalty[i] that of each row; E and `scale` are 0 at entry and exit."""
     for i in range(indptr.shape[0] - 1):
         first, last = indptr[i], indptr[i + 1]
-        n = _row_squares(first, last, indices, data, groups[0], E, touched)
+        n = row_squares(first, last, indices, data, groups[0], E, touched)
         forget(latent)
         penalty[i] = scales(touched, n, E, groups, latent, mode, scale)
         for e in range(first, last):
@@ -86,7 +86,7 @@ def kink_sums(indptr, indices, steps, yptr, yind, yval, groups, latent, E, touch
     atoms, radii, begins, members = groups
     for i in range(indptr.shape[0] - 1):
         first, last = yptr[i], yptr[i + 1]
-        n = _row_squares(first, last, yind, yval, atoms, E, touched)
+        n = row_squares(first, last, yind, yval, atoms, E, touched)
         forget(latent)
         scales(touched, n, E, groups, latent, SLOPE, scale)
         left[:] = radii * radii
@@ -101,7 +101,7 @@ def kink_sums(indptr, indices, steps, yptr, yind, yval, groups, latent, E, touch
             E[touched[k]] = 0.0
             scale[touched[k]] = 0.0
         first, last = indptr[i], indptr[i + 1]
-        n = _row_squares(first, last, indices, steps, atoms, E, touched)
+        n = row_squares(first, last, indices, steps, atoms, E, touched)
         kept = 0
         for k in range(n):
             a = touched[k]

@@ -42,13 +42,13 @@ class GroupNorms:
         """The penalty of each row, and the factor of each entry: SLOPE for the gradient, SHRINK for the prox."""
         indptr, indices = _ragged(z)
         penalty, factors = np.empty(z.shape[0]), np.empty(z.data.size)
-        given = self.groups, self.latent(), mode, *self._scratch(), penalty, factors
+        given = self.groups, self.latent(), mode, *self.scratch(), penalty, factors
         kernels.row_scales(indptr, indices, z.data.ravel(), *given)
         return penalty, factors.reshape(z.data.shape)
 
     def kink_sums(self, off: sp.csr_array, y: Samples) -> Floats:
         """The sup of ⟨u, off⟩ over what ∂τ(y) leaves open, of each row."""
-        out, (E, touched, scale), n = np.empty(off.shape[0]), self._scratch(), self.layout.n_atoms
+        out, (E, touched, scale), n = np.empty(off.shape[0]), self.scratch(), self.layout.n_atoms
         steps = off.indptr.astype(np.int64), off.indices.astype(np.int32), off.data.astype(np.float64)
         room = E, touched, np.zeros(n, np.int8), scale, np.empty(self.radii.size)
         kernels.kink_sums(*steps, *_ragged(y), y.data.ravel(), self.groups, self.latent(), *room, out)
@@ -60,7 +60,8 @@ class GroupNorms:
         counts = np.zeros(n, np.int64), np.full(n, -1.0), np.zeros(n), np.zeros(n, np.int64)
         return np.zeros(d), np.zeros(n), *counts, np.empty(n, np.int64), np.empty(n, np.int64), np.zeros(n)
 
-    def _scratch(self) -> tuple[Any, ...]:
+    def scratch(self) -> tuple[Any, ...]:
+        """Room for the squares of one row, its atoms and their factors."""
         n = self.layout.n_atoms
         return np.zeros(n), np.empty(n, np.int64), np.zeros(n)
 

@@ -12,7 +12,7 @@ from occamap._kernels import group_moves, group_pairs
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples
 from occamap.costs.generic import Floats, Gibbs, Pairs
-from occamap.costs.group_norms import QUICK
+from occamap.costs.group_norms import QUICK, GroupNorms
 from occamap.costs.groups import Layout
 from occamap.costs.l1 import L1, ElasticPairs
 from occamap.costs.lanes import TILE_BYTES, LanePairs, aligned
@@ -64,22 +64,20 @@ class _Order(NamedTuple):
         count = group_pairs.group_entries(indptr, indices, data, *given)
         return begins, features[:count], values[:count]
 
-    def sorted_entries(self, rows: Samples) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The same with those of a group side by side, and the runs that they make."""
-        csr = rows.csr()
-        kept = self.place[csr.indices] >= 0
-        counts = np.concatenate([[0], np.cumsum(kept)])[csr.indptr]
-        held = sp.csr_array((csr.data[kept], self.place[csr.indices[kept]], counts), shape=rows.shape)
-        held.sort_indices()
-        same = self._replace(place=np.arange(max(1, rows.shape[1]), dtype=np.int32))
-        samples = Samples(rows.shape, held.data, held.indices.astype(np.int32), held.indptr.astype(np.int64))
-        entries = same.entries(samples)
-        count = entries[1].size
-        begins, middles = np.empty((2, entries[0].size), np.int64)
-        runs = np.empty(count, np.int32), *np.empty((2, count), np.int64), np.empty(count)
-        given = self.starts, rows.shape[0], self.atom_at, SHORT if rows.dtype == np.float32 else 0, begins, middles
-        made = group_pairs.group_runs(*entries, *given, *runs)
-        return entries, (begins, middles, *(run[:made].copy() for run in runs))
+    def runs(self, rows: Samples, layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The entries with those of a group side by side, and the runs that they make."""
+        stored, n, size = rows.stored(), layout.n_atoms, self.starts.size * rows.shape[0] + 1
+        edges = np.append(self.atom_at[self.starts], n)
+        tile_of = np.repeat(np.arange(self.starts.size), np.diff(edges))
+        begins, run_begins, middles = np.zeros((3, size), np.int64)
+        group_pairs.count_runs(*stored, layout.atoms, tile_of, np.zeros(n, np.int64), begins, run_begins)
+        entries = np.empty(begins[-1], np.int32), np.empty(begins[-1])
+        count = int(run_begins[-1])
+        runs = run_begins, middles, np.empty(count, np.int32), *np.empty((2, count), np.int64), np.empty(count)
+        local = self.place - self.starts[np.where(self.place < 0, 0, self.tile_at[self.place])]
+        given = layout.atoms, local, self.starts, edges, SHORT if rows.dtype == np.float32 else 0, begins
+        group_pairs.group_runs(*stored, *given, entries, runs, *np.zeros((3, n), np.int64))
+        return entries, runs
 
 
 class GroupPairs(LanePairs):
@@ -98,7 +96,7 @@ class GroupPairs(LanePairs):
         self.rest = ElasticPairs(_uniform(cost._rest(Y.shape[1]), self.apart, cost.gamma), Y.without(self.apart))
         self.order = _Order.of(self.norms.layout) if any_ and not overlapping else None
         if self.order is not None and Y.is_sparse:
-            self.sorted, self.y_parts = self.order.sorted_entries(Y), _squares(self.norms, Y)
+            self.sorted, self.y_parts = self.order.runs(Y, self.norms.layout), _squares(self.norms, Y)
         elif self.order is not None:
             self.features = np.argsort(self.order.place, kind="stable")[-self.order.tile_at.size :]
             self.dense = np.ascontiguousarray(Y.data[:, self.features])
@@ -169,12 +167,11 @@ def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:
     return L1(float(weights[0])) if same else L1(1.0, weights)
 
 
-def _squares(norms: Any, rows: Samples) -> tuple[Floats, Floats]:
+def _squares(norms: GroupNorms, rows: Samples) -> tuple[Floats, Floats]:
     """Σ of the squares in groups, and the norms, of each row."""
-    indptr, indices, data = rows.stored()
-    square = np.where(norms.grouped[indices], data.astype(np.float64) ** 2, 0.0)
-    sums = np.add.reduceat(np.append(square, 0.0), indptr[:-1]) * (np.diff(indptr) > 0)
-    return sums, norms.rows(Samples(rows.shape, data, indices, indptr), 0)[0]
+    sums, penalty = np.empty((2, rows.shape[0]))
+    group_pairs.group_sizes(*rows.stored(), norms.groups, *norms.scratch(), sums, penalty)
+    return sums, penalty
 
 
 class GroupDisplacer:
