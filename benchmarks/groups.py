@@ -15,8 +15,8 @@ import numpy as np
 import occamap as oc
 from benchmarks.machine import facts
 
-TURNS = 5
-N, M, GENES = 1_000, 2_000, 34_636
+TURNS = 3
+N, M, GENES = 3_000, 3_000, 34_636
 GAMMA = 0.3
 TARGET = 3.0  # × ℓ1
 PAIRS = 2_000  # of groups that overlap: they are slow
