@@ -31,8 +31,9 @@ class GroupLasso(Cost):
 
     Groups may overlap. The norm is then the latent one: z is split between the groups in the cheapest way,
     min Σ_g w_g‖v_g‖₂ over the sums Σ_g v_g = z in which v_g is 0 outside of g. What moves is a union of groups, and a
-    feature of two groups moves if either does. It is found by iteration for every
-    pair of samples, which takes some 0.2 ms with 50 groups and 2.5 ms with 200, a thousand times that of `L1`.
+    feature of two groups moves if either does. It is found by iteration for every pair of samples, to 1e-5 of the cost,
+    which takes some 0.2 ms with 50 groups and 4 ms with 190: thousands of times as long as `L1`. Vectors are exact to
+    about 1e-6 of their largest entry.
 
     Parameters
     ----------
