@@ -198,7 +198,7 @@ def _short_runs(row, ys, runs, here, low, square, norms):
                     _mark(low[j], s * (WIDE // 4), lost)
                 more += root(E) * radii[atoms[r]] - load(roots, a, s, WIDE)
                 if square is not None:
-                    total += E - x_square
+                    total += apart - hit
             if square is not None:
                 accumulate(square, j, s, total)
             accumulate(norms, j, s, more)
