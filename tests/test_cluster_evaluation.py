@@ -372,16 +372,17 @@ def _defaults():
 
 def test_blas_has_one_thread_as_long_as_anyone_asks_for_it():
     def threads():
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+        """The most of any BLAS: one that a package brings for itself may have been built for one thread."""
+        return max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
 
     with threadpool_limits(2, "blas"):
         first, second = task.one_blas_thread(), task.one_blas_thread()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)
-        assert threads() == {1}
+        assert threads() == 1
         second.__exit__(None, None, None)
-        assert threads() == {2}
+        assert threads() == 2
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
