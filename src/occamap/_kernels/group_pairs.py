@@ -244,7 +244,7 @@ def _mark(low, lane, found):
 
 
 @kernel
-def group_sizes(indptr, indices, data, groups, E, touched, _, square, norms):
+def group_sizes(indptr, indices, data, groups, E, touched, square, norms):
     """‖x‖² over the groups, and Σ_g λ_g‖x_g‖, of each row; E is 0 at entry and exit."""
     for i in range(indptr.shape[0] - 1):
         n = row_squares(indptr[i], indptr[i + 1], indices, data, groups[0], E, touched)

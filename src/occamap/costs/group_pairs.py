@@ -15,7 +15,7 @@ from occamap.costs.generic import Floats, Gibbs, Pairs
 from occamap.costs.group_norms import QUICK, GroupNorms
 from occamap.costs.groups import Layout
 from occamap.costs.l1 import L1, ElasticPairs
-from occamap.costs.lanes import TILE_BYTES, LanePairs, aligned
+from occamap.costs.lanes import TILE_BYTES, LinearLanePairs, aligned
 from occamap.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Order(NamedTuple):
         return entries, runs
 
 
-class GroupPairs(LanePairs):
+class GroupPairs(LinearLanePairs):
     """Squares and ℓ1 terms as for `L1`, and norms of groups: over the stored entries of y, or over all if dense.
 
     On sparse rows without an ℓ1 share the groups give the squares of their features, too, in the same pass.
@@ -170,7 +170,7 @@ def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:
 def _squares(norms: GroupNorms, rows: Samples) -> tuple[Floats, Floats]:
     """Σ of the squares in groups, and the norms, of each row."""
     sums, penalty = np.empty((2, rows.shape[0]))
-    group_pairs.group_sizes(*rows.stored(), norms.groups, *norms.scratch(), sums, penalty)
+    group_pairs.group_sizes(*rows.stored(), norms.groups, *norms.scratch()[:2], sums, penalty)
     return sums, penalty
 
 

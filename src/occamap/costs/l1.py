@@ -16,7 +16,7 @@ from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.generic import Displacer, Floats, LinearPairs, Pairs
-from occamap.costs.lanes import LaneDisplacer, LanePairs, aligned, tile_of, walk
+from occamap.costs.lanes import LaneDisplacer, LinearLanePairs, aligned, tile_of, walk
 from occamap.costs.separable import Separable
 from occamap.errors import InputError
 
@@ -154,7 +154,7 @@ def forbid(X: Samples, Y: Samples, frozen: NDArray[np.bool_], out: Floats, worke
         out[differ > 0] = np.inf
 
 
-class ElasticPairs(LanePairs):
+class ElasticPairs(LinearLanePairs):
     """h(x) + h(y) minus the overlap over the stored entries of y; plain sums where Y is dense."""
 
     cost: _Elastic

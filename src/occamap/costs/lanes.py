@@ -93,21 +93,6 @@ class LanePairs(ABC):
             out[start : start + LANES] = C.T
         return out
 
-    def parts(self, X: Samples) -> tuple[Floats, Floats]:
-        """½‖x − y‖² and τ(x − y) of a penalty that is linear in γ."""
-        if X.is_sparse and not self.Y.is_sparse:
-            half, penalty = type(self)(self.cost, X).parts(self.Y)
-            return half.T, penalty.T
-        half, penalty = np.empty((2, X.shape[0], self.Y.shape[0]))
-        for start in range(0, X.shape[0], LANES):
-            rows = slice(start, start + LANES)
-            half[rows].T[:], penalty[rows].T[:] = self._part_sums(X.rows(start, min(start + LANES, X.shape[0])))
-        return half, penalty
-
-    def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
-        """Both parts of at most LANES rows, transposed: [j, lane]."""
-        raise NotImplementedError
-
     @abstractmethod
     def _sums(self, X: Samples) -> Floats:
         """The costs of at most LANES rows, transposed and padded: [j, lane]."""
@@ -156,6 +141,25 @@ class LanePairs(ABC):
         if self._wide is None:
             self._wide = type(self)(self.cost, self.Y.astype(np.float64))
         return self._wide
+
+
+class LinearLanePairs(LanePairs):
+    """Those of a penalty that is linear in γ: both parts of the cost apart."""
+
+    def parts(self, X: Samples) -> tuple[Floats, Floats]:
+        """½‖x − y‖² and τ(x − y) of a penalty that is linear in γ."""
+        if X.is_sparse and not self.Y.is_sparse:
+            half, penalty = type(self)(self.cost, X).parts(self.Y)
+            return half.T, penalty.T
+        half, penalty = np.empty((2, X.shape[0], self.Y.shape[0]))
+        for start in range(0, X.shape[0], LANES):
+            rows = slice(start, start + LANES)
+            half[rows].T[:], penalty[rows].T[:] = self._part_sums(X.rows(start, min(start + LANES, X.shape[0])))
+        return half, penalty
+
+    @abstractmethod
+    def _part_sums(self, X: Samples) -> tuple[Floats, Floats]:
+        """Both parts of at most LANES rows, transposed: [j, lane]."""
 
 
 class LaneDisplacer:
