@@ -1,0 +1,1 @@
+"""Faults, load and hostile input, by the thousand, with counts: `python -m soak`."""
