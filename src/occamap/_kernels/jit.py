@@ -26,7 +26,11 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def reduction(function: Kernel) -> Kernel:
-    """As `kernel`, and sums may be re-ordered so that they vectorise."""
+    """As `kernel`, and sums may be re-ordered so that they vectorise.
+
+    A loop that sums must not store: where it does, the compiler keeps an unordered version beside the vectors, for
+    arrays that could overlap, and which of them runs, and so the last bit, depends on where short arrays happen to lie.
+    """
     return _compile(function, {"contract", "nsz", "nnan", "reassoc"})
 
 

@@ -103,11 +103,11 @@ def pairs_dense(X, first, last, Y, k, scratch, l2, square, T):
     """As `pairs_csr`, for dense rows on both sides."""
     for i in range(first, last):
         for j in range(Y.shape[0]):
+            for t in range(Y.shape[1]):
+                scratch[t] = abs(np.float64(X[i, t]) - np.float64(Y[j, t]))
             total = 0.0
             for t in range(Y.shape[1]):
-                z = abs(np.float64(X[i, t]) - np.float64(Y[j, t]))
-                scratch[t] = z
-                total += z * z
+                total += scratch[t] * scratch[t]
             l2[i - first, j] = total
             T[i - first, j], square[i - first, j] = threshold(scratch[: Y.shape[1]], k)
 

@@ -53,11 +53,7 @@ def sweep(C, offset, g, log_b, a, epsilon, damping, shift, f, column, scratch):
     next_shift = -math.inf
     for i in range(C.shape[0]):
         near = f[i] / damping - offset[i]
-        total = 0.0
-        for j in range(C.shape[1]):
-            s = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
-            scratch[j] = s
-            total += s
+        total = _exponentials(C, i, g, log_b, inverse, near, scratch)
         if not 1e-150 < total < 1e150:
             near = -epsilon * _largest(C, i, g, log_b, inverse)
             total = _exponentials(C, i, g, log_b, inverse, near, scratch)
@@ -74,11 +70,11 @@ def sweep(C, offset, g, log_b, a, epsilon, damping, shift, f, column, scratch):
 @reduction
 def _exponentials(C, i, g, log_b, inverse, near, out):
     """out[j] = exp((near + g_j − C_ij)/ε + log b_j), and their sum."""
+    for j in range(C.shape[1]):
+        out[j] = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
     total = 0.0
     for j in range(C.shape[1]):
-        s = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
-        out[j] = s
-        total += s
+        total += out[j]
     return total
 
 
@@ -118,6 +114,7 @@ def means(C, offset, a, b, rows, column):
         total = 0.0
         for j in range(C.shape[1]):
             total += b[j] * C[i, j]
+        for j in range(C.shape[1]):
             column[j] += a[i] * (C[i, j] + offset[i])
         rows[i] = total + mass * offset[i]
         if a[i] > 0:
