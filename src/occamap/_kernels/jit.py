@@ -37,7 +37,9 @@ def reduction(function: Kernel) -> Kernel:
 def _compile(function: Kernel, flags: set[str]) -> Kernel:
     if numba.config.DISABLE_JIT:
         raise ImportError("occamap cannot do without numba's compiler: unset NUMBA_DISABLE_JIT")
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
+    # Kernels that kernels call are always inlined: a copy of its own would be optimised by itself, and a process that
+    # compiles would call that one, while one that loads a cached caller calls the copy in it, with other last bits.
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags, "forceinline": True}
     try:
         compiled: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # nowhere to write a cache (read-only home): slower to start, not wrong
