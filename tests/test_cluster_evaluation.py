@@ -190,7 +190,7 @@ def test_an_interrupt_leaves_nothing_behind(file, cluster, tmp_path):
     until(lambda: cluster.tasks() == {})
     kept = len(list(tmp_path.glob("cut/parts/*-*.json")))
     assert 2 <= kept < 120
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(tmp_path.rglob("*.occamap-part"))
     asked = {**ASKED, "costs": ["sql2", "l1"], "gammas": None, "splits": 4, "close_ups": []}
     again = oc.evaluate(file, **asked, out=tmp_path / "cut")
     assert 0 < RunRecord.read(tmp_path / "cut").result["splits_from_earlier_runs"] <= min(8, kept)

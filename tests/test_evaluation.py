@@ -309,7 +309,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(cells, tmp_path, at
         assert RunRecord.read(tmp_path / "cut").result["splits_from_earlier_runs"] > 0
     third = oc.evaluate(cells, **asked, out=tmp_path / "cut")
     pd.testing.assert_frame_equal(whole, third)
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(tmp_path.rglob("*.occamap-part"))
 
 
 @pytest.mark.slow

@@ -6,11 +6,14 @@ import csv
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from occamap._locks import can_lock, is_free
 from occamap.errors import InputError
+
+SUFFIX = ".occamap-part"  # of files that are being written; locked, unless the process that did has ended
 
 
 def check_directory(out: Any, names: Iterable[str] = ()) -> Path:
@@ -19,6 +22,7 @@ def check_directory(out: Any, names: Iterable[str] = ()) -> Path:
         raise InputError(f"out must name a directory; got {out!r}")
     directory = Path(out)
     check_writable(directory, out, "a directory that can be written to")
+    clear_parts(directory)
     for name in names:
         if (directory / name).is_dir():
             raise InputError(f"out must have room for a file {name!r}, which is a directory in {str(out)!r}")
@@ -80,38 +84,60 @@ def check_outside(directory: Path, kept: str | os.PathLike[str]) -> None:
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A stream to write to, whose content takes the name `target` when all of it is on the disk."""
-    handle, name = _part(target)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    if target.name.endswith(SUFFIX):  # a name from `replacing_paths`, which is not a final one
+        with target.open("wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        _open_up(name)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        return
+    with replacing_paths([target]) as [part], part.open("wb") as stream:
+        yield stream
 
 
 @contextmanager
 def replacing_paths(targets: Sequence[Path]) -> Iterator[list[Path]]:
     """Paths to write to; the files take the names `targets`, one after the other, when all of them are on the disk."""
     parts: list[Path] = []
+    handles: list[int] = []
     try:
         for target in targets:
-            handle, name = _part(target)
-            parts.append(Path(name))
-            os.close(handle)
+            handle, part = _part(target)
+            handles.append(handle)
+            parts.append(part)
         yield parts
         for part in parts:
             _sync(part)
             _open_up(part)
         for part, target in zip(parts, targets, strict=True):
             os.replace(part, target)
+        for folder in {target.parent for target in targets}:
+            _sync_folder(folder)
     except BaseException:
         for part in parts:
             part.unlink(missing_ok=True)
         raise
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def clear_parts(directory: Path, of: str = "") -> None:
+    """Remove what processes that were killed had begun to write, for all targets or the one of this name."""
+    if not can_lock():  # then nothing tells them from those that are being written
+        return
+    beginning = _beginning(of) if of else "."
+    with suppress(OSError), os.scandir(directory) as entries:
+        found = [entry.path for entry in entries if entry.name.endswith(SUFFIX) and entry.name.startswith(beginning)]
+        for path in found:
+            with suppress(OSError):
+                _clear(path)
+
+
+def _clear(path: str) -> None:
+    handle = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if is_free(handle):
+            os.unlink(path)
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -129,8 +155,25 @@ def put_table(table: Any, path: Path, index: bool) -> None:
     path.write_bytes(text.encode(errors="backslashreplace"))
 
 
-def _part(target: Path) -> tuple[int, str]:
-    return tempfile.mkstemp(prefix=f".{target.name[:60]}.", suffix=".part", dir=target.parent)
+def _part(target: Path) -> tuple[int, Path]:
+    """A new file beside the target, locked as long as the handle is open."""
+    clear_parts(target.parent, target.name)
+    while True:
+        handle, name = tempfile.mkstemp(prefix=_beginning(target.name), suffix=SUFFIX, dir=target.parent)
+        try:
+            is_free(handle, wait=True)
+            if os.fstat(handle).st_nlink:
+                return handle, Path(name)
+        except BaseException:
+            os.close(handle)
+            Path(name).unlink(missing_ok=True)
+            raise
+        os.close(handle)  # another process cleared it away before it was locked
+
+
+def _beginning(name: str) -> str:
+    """Of the names of files that are being written for a target: short enough for any file system."""
+    return f".{name[:50]}."
 
 
 def _sync(path: Path) -> None:
@@ -139,6 +182,16 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _sync_folder(path: Path) -> None:
+    """So that new names outlast a power cut, where the system can do that."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _open_up(path: str | Path) -> None:

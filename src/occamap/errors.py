@@ -31,6 +31,10 @@ class RunFileError(OccamapError):
     """A run record is truncated, altered, of a later version, or not one at all."""
 
 
+class BusyError(OccamapError, RuntimeError):
+    """Another process writes to this directory; the message says which."""
+
+
 class NotConvergedWarning(UserWarning):
     """The solver stopped before the marginals met the tolerance; the message names the remedy."""
 

@@ -26,7 +26,7 @@ from occamap.errors import InputError, OccamapError
 
 P = ParamSpec("P")
 
-INTERRUPTED = "interrupted; files that were written are whole, and `evaluate` goes on when it is called again"
+INTERRUPTED = "interrupted; files that were written are whole"
 
 
 def _guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -37,8 +37,8 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
         try:
             with console.own_warnings():
                 command(*args, **kwargs)
-        except KeyboardInterrupt:
-            console.fail(INTERRUPTED, 130)
+        except KeyboardInterrupt as error:
+            console.fail(_noted(INTERRUPTED, error), 130)
         except BrokenPipeError:  # whoever read the output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
@@ -57,8 +57,13 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
-    return spoken(str(error)) or "not enough memory for this"
+        return _noted(f"{error.strerror}: {error.filename}", error)
+    return _noted(spoken(str(error)) or "not enough memory for this", error)
+
+
+def _noted(sentence: str, error: BaseException) -> str:
+    """With what the error says of work that is kept."""
+    return "; ".join([sentence, *getattr(error, "__notes__", ())])
 
 
 app = typer.Typer(

@@ -156,7 +156,7 @@ def evaluate(
             given_client(client)
         content = digest(adata, layer, [groupby] if within is None else [groupby, within])
         data = DataFile(str(path or ""), content, adata.shape)
-        store = Store(out, protocol, data, conditions)
+        store = files.enter_context(Store(out, protocol, data, conditions))
         with Progress(verbose) as progress:
             bar = Bar(len(conditions) * protocol.splits * rows_a_split(protocol), progress, tick)
             if client is None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from occamap._files import check_directory, check_outside, put_table, replacing, replacing_paths, same_file
+from occamap._files import check_directory, check_outside, clear_parts, put_table, replacing, replacing_paths, same_file
+from occamap._kept import going_on
+from occamap._locks import holding
 from occamap._record import plain, versions
 from occamap.errors import InputError
 from occamap.evaluation.protocol import OPEN, Condition, Protocol
@@ -28,7 +30,7 @@ FILES = {"table": TABLE, "csv": CSV, "report": PAGE, "record": NAME}
 
 
 class Store:
-    """Rows by condition and split, in memory or, if `out` is given, in a directory.
+    """Rows by condition and split, in memory or, if `out` is given, in a directory; to be used with `with`.
 
     A directory belongs to one protocol on one set of data (more splits and targets may come later); to any other it is
     closed. `parts/` has a file a split, each whole or not there, and `parts/protocol.json` says whose they are.
@@ -40,10 +42,25 @@ class Store:
         self.directory = None if out is None else check_directory(out, FILES.values())
         self._rows: dict[tuple[str, int], list[Row]] = {}
         self._started, self._begun = datetime.now(UTC), time.monotonic()
+        self._held = ExitStack()
+
+    def __enter__(self) -> Store:
+        """Take the directory, and what is there from an earlier run."""
         if self.directory is not None:
             check_packages()
-            self._open(self.directory)
+            self._held.enter_context(holding(self.directory))
+            try:
+                self._open(self.directory)
+            except BaseException:
+                self._held.close()
+                raise
         self.resumed = len(self._rows)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and self.directory is not None and self._rows:
+            error.add_note(going_on(self.directory))
+        self._held.close()
 
     def has(self, condition: str, split: int) -> bool:
         """Whether the rows of a split are there."""
@@ -88,6 +105,7 @@ class Store:
         if (directory / NAME).exists() and not (parts / STATE).exists():
             raise InputError(f"out must be empty or hold this evaluation; {str(directory)!r} holds another run")
         parts.mkdir(exist_ok=True)
+        clear_parts(parts)
         asked = plain(asdict(self.protocol))
         if (parts / STATE).exists():
             known = _read(parts / STATE)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from occamap._kept import Kept, kept
 from occamap._memory import Budget, available
 from occamap._validate import check_samples
 from occamap._workers import Workers, count_jobs
@@ -28,7 +29,8 @@ from occamap.sinkhorn.places import SHARE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Refit = Callable[[Half], sp.csr_array]
+Moves = tuple[sp.csr_array, str]  # and why the solver did not converge, if so
+Refit = Callable[[Half], Moves]
 
 
 def subsampled_means(
@@ -66,27 +68,49 @@ def refitted_means(
     alone = clone(like).set_params(n_jobs=1) if side_by_side else like
     refit = _shared(alone, X, Y, like, side_by_side) if share and client is None else None
 
-    def each(half: Half) -> sp.csr_array:
+    def each(half: Half) -> Moves:
         source = X[half.rows]
-        return clone(alone).fit(source, Y[half.columns], client=client).displacement(source, client)
+        fitted = clone(alone).fit(source, Y[half.columns], client=client)
+        return fitted.displacement(source, client), _trouble(fitted)
 
-    def one(half: Half) -> Floats:
+    def one(half: Half) -> tuple[Floats, str]:
         nonlocal refit
-        moves = None
+        found = None
         if refit is not None:
             try:
-                moves = refit(half)
+                found = refit(half)
             except MemoryBudgetError:
                 refit = None  # the costs of all pairs are let go: there may be room for those of a half
-        return group_means(each(half) if moves is None else moves, groups[half.rows], n_groups)
+        moves, trouble = each(half) if found is None else found
+        return group_means(moves, groups[half.rows], n_groups), trouble
 
     means = np.empty((len(halves), n_groups, X.shape[1]))
+    pieces = kept()
+    todo = [k for k in range(len(halves)) if pieces is None or not _is_there(pieces, k, means)]
     with Workers(like.n_jobs if side_by_side else 1) as workers:
-        for k, found in enumerate(workers.map(one, halves)):
-            means[k] = found
+        found = workers.map(one, [halves[k] for k in todo])
+        for done, (k, (mean, trouble)) in enumerate(zip(todo, found, strict=True), len(halves) - len(todo) + 1):
+            means[k] = mean
+            if pieces is not None:
+                pieces.put(f"half-{k}", {"trouble": trouble}, mean)
             if tick is not None:
-                tick(k + 1, len(halves))
+                tick(done, len(halves))
     return means
+
+
+def _is_there(pieces: Kept, k: int, means: Floats) -> bool:
+    """Take the means of a half that an interrupted run has computed, and say again what it warned of."""
+    about, mean = pieces.get(f"half-{k}") or ({}, None)
+    if mean is None or mean.shape != means[k].shape or not isinstance(about.get("trouble"), str):
+        return False
+    means[k] = mean
+    if about["trouble"]:
+        warnings.warn(about["trouble"], NotConvergedWarning, stacklevel=4)
+    return True
+
+
+def _trouble(fitted: MongeMap) -> str:
+    return "" if fitted.converged_ else fitted.report_.message
 
 
 def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool) -> Refit | None:
@@ -112,7 +136,7 @@ def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool)
         return None
     ties = TIES.index(alone.ties)
 
-    def refit(half: Half) -> sp.csr_array:
+    def refit(half: Half) -> Moves:
         begun, part = time.perf_counter(), problem.restricted(*half)
         mine = StoredCost(costs.C[np.ix_(*half)])
         fitted: MongeMap = clone(alone)
@@ -123,7 +147,7 @@ def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool)
                 warnings.warn(fitted.report_.message, NotConvergedWarning, stacklevel=2)
             side = fitted._towards
             given = side.holding(part.source), lambda _, rows: rows, ties, alone.relax, workers, budget
-            return side.displace(*given, costs=mine)
+            return side.displace(*given, costs=mine), _trouble(fitted)
 
     return refit
 

@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from occamap._files import check_directory, check_outside, replacing_paths, same_file
+from occamap._locks import holding
+from occamap._record import versions
 from occamap.errors import InputError
-from occamap.run_record import PARTS, STATE
+from occamap.run_record import PARTS, STATE, DataFile, sha256
 
 LONGEST = 80  # bytes of a column's name in a file's
 
@@ -38,6 +41,13 @@ def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Pa
 
 
 @contextmanager
+def run_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Path) -> Iterator[Path]:
+    """As `output_directory`, and this process's own until the work ends."""
+    with output_directory(out, names, kept) as directory, holding(directory):
+        yield directory
+
+
+@contextmanager
 def writing(directory: Path, names: Iterable[str]) -> Iterator[dict[str, Path]]:
     """A path to write to for each name; the files get these names when all are written, and none if one fails."""
     listed = list(names)
@@ -46,6 +56,16 @@ def writing(directory: Path, names: Iterable[str]) -> Iterator[dict[str, Path]]:
             yield dict(zip(listed, parts, strict=True))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(directory)) from error
+
+
+def fingerprint(
+    data: DataFile, command: str, asked: dict[str, Any], max_memory: str | None, seed: int
+) -> dict[str, Any]:
+    """All that the numbers of a run depend on, to the last bit."""
+    sets = asked["map"].get("gene_sets")
+    content = sha256(sets) if sets is not None and os.path.isfile(sets) else None
+    about = {"command": command, "data": data.sha256, "gene_sets": content, "versions": versions()}
+    return {**about, **asked, "max_memory": max_memory, "seed": seed}
 
 
 def file_name(prefix: str, text: str, suffix: str) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from occamap import _h5ad as cells
 from occamap import tl
 from occamap._files import put_table
+from occamap._kept import keeping
 from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning, SelectionWarning
@@ -24,7 +26,7 @@ from occamap.maps import MongeMap, debias
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
-from occamap.runs.directory import file_name, output_directory, writing
+from occamap.runs.directory import file_name, fingerprint, run_directory, writing
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
 from occamap.scale import connect
@@ -73,6 +75,8 @@ def fit(
     where held-out cells choose, `pathways.csv` (and `pathways_by_<column>.csv`) what `tl.pathway_table` gives, where
     there are gene sets, `cells.h5ad` (if asked for) is what `tl.monge_map` writes, `report.html` is the page
     that `oc.report` makes, and `run.json` the record. `dask` is the address of a cluster that is to do the work.
+    Halves of the cells, and splits where held-out cells choose, are kept as they are done: after an interruption the
+    same call goes on from there.
     """
     started, begun = datetime.now(UTC), time.perf_counter()
     filled = (options or MapOptions()).filled()
@@ -81,7 +85,12 @@ def fit(
     files = _names(by, filled.chosen, write_adata, filled.gene_sets is not None)
     path = cells.check_file(data, "data")
     backed = max_memory is not None and not write_adata
-    with hearing() as told, output_directory(out, files.values(), path) as directory, connect(dask) as client:
+    with (
+        hearing() as told,
+        run_directory(out, files.values(), path) as directory,
+        connect(dask) as client,
+        ExitStack() as held,
+    ):
         if filled.debias:
             _say_once(debias.WARNING)
         with stage("reading the cells"):
@@ -90,6 +99,8 @@ def fit(
             if by is not None:
                 labels(adata, by, "by")
             found = DataFile.of(path, adata.shape)
+            asked = {"question": asdict(question), "map": asdict(filled), "by": by, "subsamples": subsamples}
+            pieces = held.enter_context(keeping(directory, fingerprint(found, command, asked, max_memory, seed)))
             shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
             model = _learn(adata, question, filled, shared, stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
@@ -104,7 +115,8 @@ def fit(
                 parameters=_parameters(question, filled, model)
                 | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
                 | {"dask": dask},
-                result=_result(adata, model, table, rows, null) | _sets_used(adata),
+                result=_result(adata, model, table, rows, null) | _sets_used(adata)
+                | {"pieces_from_earlier_runs": pieces.found},
                 warnings=tuple(told),
                 versions=versions(),
                 seed=seed,
@@ -114,7 +126,7 @@ def fit(
             )
             tables = {"genes": table, "cells": rows, "targets": targets}
             if filled.chosen:
-                tables["choice"] = model.selection_.to_frame()
+                tables["choice"] = candidates(model.selection_)
             with stage("drawing the page"):
                 drawn = page(Run(record, tables, model, read(adata, KEY).moves()))
             with stage("writing"), writing(directory, files.values()) as parts:
@@ -257,6 +269,11 @@ def _result(adata: Any, model: MongeMap, table: Any, rows: Any, null: Null | Non
         **compared,
         **({"choice": chosen_by(model.selection_)} if hasattr(model, "selection_") else {}),
     }
+
+
+def candidates(search: MongeMapCV) -> Any:
+    """A row a candidate, without seconds: the table of the same run is the same."""
+    return search.to_frame().drop(columns=["fit_seconds", "map_seconds", "score_seconds"])
 
 
 def chosen_by(search: MongeMapCV) -> dict[str, Any]:

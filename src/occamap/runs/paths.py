@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from occamap import _h5ad as cells
+from occamap._kept import keeping
 from occamap._optional import optional, require
 from occamap._record import versions
 from occamap.errors import SelectionWarning
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
-from occamap.runs.directory import output_directory, writing
-from occamap.runs.fitting import chosen_by, outcome
+from occamap.runs.directory import fingerprint, run_directory, writing
+from occamap.runs.fitting import candidates, chosen_by, outcome
 from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, no_stage
 from occamap.scale import connect
@@ -80,19 +82,25 @@ def path(
     )
     search._check_parameters()
     found = cells.check_file(data, "data")
-    with hearing() as told, output_directory(out, FILES.values(), found) as directory, connect(dask) as client:
+    with (
+        hearing() as told,
+        run_directory(out, FILES.values(), found) as directory,
+        connect(dask) as client,
+        ExitStack() as held,
+    ):
         with stage("reading the cells"):
             adata = cells.read(found, backed=max_memory is not None)
             with cells.using(adata, found):
                 source, target = _samples(adata, question)
             file = DataFile.of(found, adata.shape)
             del adata
+        asked = {**asdict(question), **asdict(filled), "gammas": gammas, "splits": splits, "max_density": max_density}
+        del asked["gamma"]
+        pieces = held.enter_context(keeping(directory, fingerprint(file, "path", {"map": asked}, max_memory, seed)))
         search.fit(source, target, client=client)  # it shows by itself how far it is
         if search.diagnostics_.weak:
             warnings.warn(WEAK, SelectionWarning, stacklevel=2)
-        table = search.to_frame()
-        asked = {**asdict(question), **asdict(filled), "gammas": gammas, "splits": splits, "max_density": max_density}
-        del asked["gamma"]
+        table = candidates(search)
         record = RunRecord(
             command="path",
             data=file,
@@ -107,6 +115,7 @@ def path(
                 "chosen": int(search.best_index_),
                 "diagnostics": str(search.diagnostics_),
                 "choice": chosen_by(search),
+                "pieces_from_earlier_runs": pieces.found,
             },
             warnings=tuple(told),
             versions=versions(),

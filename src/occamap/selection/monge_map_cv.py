@@ -27,7 +27,7 @@ from occamap.selection.diagnostics import NOTHING
 from occamap.selection.plan import Cell, Plan, Search, check_search
 from occamap.selection.results import collect, diagnose, table
 from occamap.selection.rules import ONE_SPLIT, check_rule, choose, frontier
-from occamap.selection.run import run_dask, run_local
+from occamap.selection.run import run_splits
 from occamap.selection.scoring import check_projection
 from occamap.selection.splits import Split, check_splits
 from occamap.sinkhorn import CostFamily
@@ -154,10 +154,7 @@ class MongeMapCV(BaseEstimator):
         seed = int(np.random.SeedSequence(self.random_state).generate_state(3)[2])
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             plan = search.plan(problem, self.projection, seed, self.max_memory, workers, progress)
-            if client is None:
-                scores = run_local(plan, splits, self.n_jobs, progress)
-            else:
-                scores = run_dask(plan, splits, client, progress)
+            scores = run_splits(plan, splits, self.n_jobs, progress, client)
             self.results_, self.n_splits_ = collect(plan, scores), len(splits)
             self._cells, self._problem, self._shared = plan.cells(), problem, self._like().get_params(deep=False)
             rows = table(self.results_)

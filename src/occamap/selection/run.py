@@ -4,24 +4,69 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from occamap._kept import Kept, kept
 from occamap._memory import Budget
+from occamap._record import plain
 from occamap._workers import Workers, count_jobs
 from occamap.maps.progress import Progress
+from occamap.metrics.transport import Value
 from occamap.scale import results, tasks
 from occamap.scale.task import listener, one_blas_thread
-from occamap.selection.evaluation import SplitScores, evaluate_split
+from occamap.selection.evaluation import Score, SplitScores, evaluate_split
 from occamap.selection.plan import Plan
+from occamap.selection.scoring import Baselines
 from occamap.selection.splits import Split
+
+Done = Callable[[int, SplitScores], None]
 
 
 class _CancelledError(Exception):
     """Raised in a thread whose result nobody waits for any more."""
 
 
-def run_local(plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress: Progress) -> list[SplitScores]:
+def run_splits(
+    plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress: Progress, client: Any = None
+) -> list[SplitScores]:
+    """The scores of all splits; those that an interrupted run has computed are taken from there."""
+    pieces = kept()
+    found = {k: None if pieces is None else _there(pieces, k, len(plan.cells())) for k in range(len(splits))}
+    todo = [k for k, scores in found.items() if scores is None]
+
+    def done(number: int, scores: SplitScores) -> None:
+        if pieces is not None:
+            pieces.put(_piece(todo[number]), plain(asdict(scores)))
+
+    left, made = [splits[k] for k in todo], list[SplitScores]()
+    if left and client is not None:
+        made = run_dask(plan, left, client, progress, done)
+    elif left:
+        made = run_local(plan, left, n_jobs, progress, done)
+    scores = found | dict(zip(todo, made, strict=True))
+    return [one for one in scores.values() if one is not None]
+
+
+def _piece(number: int) -> str:
+    return f"split-{number}"
+
+
+def _there(pieces: Kept, number: int, cells: int) -> SplitScores | None:
+    """The scores of a split, where they are kept, one for each cell of the grid."""
+    about, _ = pieces.get(_piece(number)) or ({}, None)
+    try:
+        scores = tuple(Score(**score) for score in about["scores"])
+        baselines = Baselines(**{name: Value(*value) for name, value in about["baselines"].items()})
+        return SplitScores(scores, baselines, int(about["n_targets"])) if len(scores) == cells else None
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def run_local(
+    plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress: Progress, done: Done
+) -> list[SplitScores]:
     """As many splits at a time as there are threads and memory for; the threads left over work within them."""
     threads = count_jobs(n_jobs)
     at_once = max(1, min(threads, len(splits), _room(plan, splits)))
@@ -42,7 +87,11 @@ def run_local(plan: Plan, splits: Sequence[Split], n_jobs: int | None, progress:
 
     with Workers(at_once) as workers, one_blas_thread():
         try:
-            return list(workers.map(one, splits))
+            made = []
+            for number, scores in enumerate(workers.map(one, splits)):
+                done(number, scores)
+                made.append(scores)
+            return made
         except BaseException:
             stop.set()
             raise
@@ -59,18 +108,21 @@ def _room(plan: Plan, splits: Sequence[Split]) -> int:
     return int(left // (8.0 * (n * m * matrices + within)))
 
 
-def run_dask(plan: Plan, splits: Sequence[Split], client: Any, progress: Progress) -> list[SplitScores]:
+def run_dask(
+    plan: Plan, splits: Sequence[Split], client: Any, progress: Progress, done: Done
+) -> list[SplitScores]:
     """A task a split; the samples and costs travel to each worker once, and again where one is lost."""
     begun, finished = time.monotonic(), 0
 
-    def done(_: int, __: SplitScores) -> None:
+    def arrived(number: int, scores: SplitScores) -> None:
         nonlocal finished
         finished += 1
+        done(number, scores)
         progress.bar(finished, len(splits), "splits", begun)
 
     with tasks(client) as submit:
         shared = submit.send(plan)
-        return results(client, [submit(_on_worker, shared, split, submit.event.name) for split in splits], done)
+        return results(client, [submit(_on_worker, shared, split, submit.event.name) for split in splits], arrived)
 
 
 def _on_worker(plan: Plan, split: Split, stop: str) -> SplitScores:
