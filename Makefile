@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser lint types contract bench figures clean
+.PHONY: help demo test browser lint types contract bench soak figures clean
 
 PYTHON ?=
 VENV   := .venv
@@ -45,6 +45,11 @@ contract: $(TEST_OK) ## import-linter: imports point one way, numba stays in its
 
 bench: $(TEST_OK) ## time and memory, side by side with the peers
 	@$(BIN)/python -m benchmarks
+
+soak: $(TEST_OK) ## faults, load and hostile input by the thousand, in under an hour; counts go to soak/results
+	@$(PIP) -e '.[soak]'
+	@$(BIN)/python -m soak
+	@$(BIN)/python -m soak.page
 
 figures: $(TEST_OK) ## the figures of the paper in full, into docs/figures
 	@$(BIN)/occamap reproduce all --full --out docs/figures

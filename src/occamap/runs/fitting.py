@@ -100,6 +100,7 @@ def fit(
                 labels(adata, by, "by")
             found = DataFile.of(path, adata.shape)
             asked = {"question": asdict(question), "map": asdict(filled), "by": by, "subsamples": subsamples}
+            asked["on_cluster"] = dask is not None
             pieces = held.enter_context(keeping(directory, fingerprint(found, command, asked, max_memory, seed)))
             shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
             model = _learn(adata, question, filled, shared, stage)

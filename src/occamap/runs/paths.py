@@ -96,7 +96,8 @@ def path(
             del adata
         asked = {**asdict(question), **asdict(filled), "gammas": gammas, "splits": splits, "max_density": max_density}
         del asked["gamma"]
-        pieces = held.enter_context(keeping(directory, fingerprint(file, "path", {"map": asked}, max_memory, seed)))
+        whole = {"map": asked, "on_cluster": dask is not None}
+        pieces = held.enter_context(keeping(directory, fingerprint(file, "path", whole, max_memory, seed)))
         search.fit(source, target, client=client)  # it shows by itself how far it is
         if search.diagnostics_.weak:
             warnings.warn(WEAK, SelectionWarning, stacklevel=2)

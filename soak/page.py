@@ -1,0 +1,49 @@
+"""python -m soak.page: the counts of soak/results, as tables, into docs/reliability.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results")
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PLACE = re.compile(r"(<!-- counts: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(page: str, results: Path = RESULTS) -> str:
+    """The page, with what the records say in the places for it."""
+    return PLACE.sub(lambda place: place[1] + table(_record(results / f"{place[2]}.json")) + place[3], page)
+
+
+def table(record: dict[str, Any]) -> str:
+    """Counts of a section: a row for what was tried, with its endings."""
+    lines = ["| tried | times | how it ended |", "|---|--:|---|"]
+    for what, endings in record["counts"].items():
+        told = ", ".join(f"{ending} {count:,}" for ending, count in sorted(endings.items(), key=lambda e: -e[1]))
+        lines.append(f"| {what} | {sum(endings.values()):,} | {told} |")
+    lines += ["", f"{record['tries']:,} tries, **{record['faults']:,} faults**, {record['seconds']:,.0f} s."]
+    if record["figures"]:
+        lines += ["", "| measured | |", "|---|--:|"]
+        lines += [f"| {what} | {value:,} |" if isinstance(value, int) else f"| {what} | {value} |"
+                  for what, value in record["figures"].items()]  # fmt: skip
+    where = f"{record['CPU']}, {record['cores']} cores, {record['memory']}, Python {record['Python']}"
+    packages = ", ".join(f"{name} {record[name]}" for name in ("numpy", "scipy", "numba"))
+    lines += ["", f"{record['date']}, seed {record['seed']}; {where}; {packages}.", ""]
+    return "\n".join(lines)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record
+
+
+def main() -> int:
+    PAGE.write_text(filled(PAGE.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
