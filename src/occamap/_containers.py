@@ -83,6 +83,16 @@ def in_memory(matrix: Any, name: str) -> Any:
     return matrix.to_memory() if hasattr(matrix, "to_memory") else matrix[:]
 
 
+def check_compressed(matrix: Any) -> None:
+    """Raise a `ValueError` where a matrix of SciPy leads elsewhere; its own check passes all that claim no entry.
+
+    Row pointers that end at 0 may still lead anywhere before that.
+    """
+    matrix.check_format(full_check=True)
+    if np.any(matrix.indptr[1:] < matrix.indptr[:-1]):
+        raise ValueError("indptr values must form a non-decreasing sequence")
+
+
 def check_unique(names: Names, what: str) -> None:
     """Raise where a name comes twice."""
     seen, counts = np.unique(names.astype(str), return_counts=True)

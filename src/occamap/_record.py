@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import platform
 import sys
 from importlib.metadata import version
@@ -40,3 +42,26 @@ def without_none(entries: dict[str, Any]) -> dict[str, Any]:
         for key, value in entries.items()
         if value is not None
     }
+
+
+def read_json(content: bytes) -> Any:
+    """JSON as occamap writes it: UTF-8, finite numbers, no key twice, and brackets that end; else a `ValueError`."""
+    try:
+        return json.loads(
+            content.decode(), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once
+        )
+    except RecursionError as error:
+        raise ValueError("brackets within brackets without end") from error
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"the number {text[:20]} is not finite")
+    return number
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a key comes twice")
+    return entries

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import platform
+import re
+import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from occamap._files import replacing
+from occamap._record import read_json
 from occamap._version import __version__
-from occamap.errors import InputError, ModelFileError
+from occamap.errors import InputError, MemoryBudgetError, ModelFileError, one_line
 
 FORMAT = "occamap-map"
 VERSION = 1
 META = "meta.json"
-DTYPES = ("<f8", "<f4", "<i8", "<i4")
 _LARGEST_META = 2**26
+_LARGEST_DIRECTORY = 2**17  # bytes of the archive's own directory: a file has some ten members
+_MAGIC = b"\x93NUMPY\x01\x00"
+_HEADER = re.compile(
+    rb"\{'descr': '(<[fi][48])', 'fortran_order': False, 'shape': \((?:(\d{1,18}),(?: (\d{1,18}))?)?\),? ?\} *\n"
+)
 
 Arrays = dict[str, NDArray[Any]]
 Meta = dict[str, Any]
@@ -57,20 +65,54 @@ def read(path: str | os.PathLike[str], build: Callable[[Meta, Arrays], T]) -> T:
     """
     name = str(path)
     try:
-        size = os.path.getsize(path)
-        with zipfile.ZipFile(path) as archive:
-            return build(*_read(archive, size, name))
-    except (ModelFileError, MemoryError):
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for, a device never ends
+            raise ModelFileError(f"{name!r} is not a model file: it is {_kind(path)}")
+        with _Bounded(path) as stream, zipfile.ZipFile(stream) as archive:
+            stream.most = stream.size
+            meta, arrays = _read(archive, stream.size, name)
+        try:
+            return build(meta, arrays)
+        except (ModelFileError, MemoryBudgetError) as error:
+            raise type(error)(f"{name!r} cannot be used: {error}") from error
+    except (ModelFileError, MemoryBudgetError):
         raise
+    except MemoryError as error:
+        what = "it is too large, or it is damaged and claims to be"
+        raise MemoryBudgetError(f"{name!r} does not fit in the memory that is left: {what}") from error
     except zipfile.BadZipFile as error:
         what = "is damaged" if "CRC" in str(error) else "is not a model file, or it is truncated"
-        raise ModelFileError(f"{name!r} {what}: {error}") from error
+        raise ModelFileError(f"{name!r} {what}: {_told(error)}") from error
     except OSError as error:
         if error.filename is not None:  # not there, not readable: not the file's fault
             raise
-        raise ModelFileError(f"{name!r} is damaged: {error}") from error
+        raise ModelFileError(f"{name!r} is damaged: {_told(error)}") from error
     except Exception as error:  # whatever a hostile file makes the parsers raise
-        raise ModelFileError(f"{name!r} is damaged: {type(error).__name__}: {error}") from error
+        raise ModelFileError(f"{name!r} is damaged: {type(error).__name__}: {_told(error)}") from error
+
+
+class _Bounded(io.FileIO):
+    """A file that gives no more than is there, and at most `most` bytes at a time, whatever it says of its sizes."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(os.fspath(path))
+        self.size, self.most = os.fstat(self.fileno()).st_size, _LARGEST_DIRECTORY
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self.size - self.tell())
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted > self.most:
+            raise zipfile.BadZipFile(f"its directory has more than {self.most:,} bytes")
+        return super().read(wanted) or b""
+
+
+def _kind(path: str | os.PathLike[str]) -> str:
+    return "a directory" if os.path.isdir(path) else "no plain file"
+
+
+def _told(error: Exception) -> str:
+    """What another's error says, in one line that a terminal can show, whatever of the file is quoted in it."""
+    text = one_line(error)
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _write(stream: Any, meta: dict[str, Any], arrays: Arrays) -> None:
@@ -91,40 +133,50 @@ def _read(archive: zipfile.ZipFile, size: int, name: str) -> tuple[Meta, Arrays]
     members = {info.filename: info for info in archive.infolist()}
     if META not in members or len(members) != len(archive.infolist()):
         raise ModelFileError(f"{name!r} is not a model file: it has no single {META}")
-    stored = all(info.compress_type == zipfile.ZIP_STORED for info in members.values())
+    stored = all(
+        info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size for info in members.values()
+    )
     if not stored or sum(info.file_size for info in members.values()) > size:
         raise ModelFileError(f"{name!r} is damaged: its members are not stored plainly within the file")
     if members[META].file_size > _LARGEST_META:
         raise ModelFileError(f"{name!r} is damaged: {META} has {members[META].file_size} bytes")
-    meta = json.loads(archive.read(META))
+    meta = read_json(archive.read(META))
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ModelFileError(f"{name!r} is not a model file: its format is not {FORMAT!r}")
     if meta.get("version") != VERSION:
-        wrote = meta.get("versions", {}).get("occamap", "unknown")
+        versions = meta.get("versions")
+        wrote = str(versions.get("occamap", "unknown") if isinstance(versions, dict) else "unknown")[:40]
         raise ModelFileError(
-            f"{name!r} has format version {meta.get('version')!r}, written by occamap {wrote}; this occamap "
+            f"{name!r} has format version {repr(meta.get('version'))[:40]}, written by occamap "
+            f"{wrote if wrote.isprintable() else repr(wrote)}; this occamap "
             f"{__version__} reads version {VERSION}: upgrade occamap, or save the map again with this one"
         )
     manifest = meta["manifest"]
-    if set(manifest) != set(members) - {META}:
+    if not isinstance(manifest, dict) or set(manifest) != set(members) - {META}:
         raise ModelFileError(f"{name!r} is damaged: its members are not those of its manifest")
     arrays = {}
     for member, digest in manifest.items():
         content = archive.read(member)
         if hashlib.sha256(content).hexdigest() != digest:
-            raise ModelFileError(f"{name!r} was altered: {member} does not match its checksum")
-        arrays[member.removesuffix(".npy")] = _array(content, member)
+            raise ModelFileError(f"{name!r} was altered: {member[:40]!r} does not match its checksum")
+        array = _array(content)
+        if array is None:
+            raise ModelFileError(f"{name!r} is damaged: {member[:40]!r} does not hold the array that it promises")
+        arrays[member.removesuffix(".npy")] = array
     return meta, arrays
 
 
-def _array(content: bytes, member: str) -> NDArray[Any]:
-    """An array from the bytes of a .npy file, its header checked against what is there before memory is taken."""
-    stream = io.BytesIO(content)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ModelFileError(f"{member} has an unknown array format")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    data = memoryview(content)[stream.tell() :]
-    if fortran or dtype.str not in DTYPES or dtype.itemsize * int(np.prod(shape, dtype=object)) != len(data):
-        raise ModelFileError(f"{member} does not hold the array that its header promises")
+def _array(content: bytes) -> NDArray[Any] | None:
+    """An array from the bytes of a .npy file, if there is what its header says; nothing in the header is evaluated."""
+    start = len(_MAGIC) + 2
+    end = start + int.from_bytes(content[len(_MAGIC) : start], "little")
+    header = _HEADER.fullmatch(content, start, end)
+    if not content.startswith(_MAGIC) or header is None or end > len(content):
+        return None
+    dtype = np.dtype(header[1].decode())
+    shape = tuple(int(length) for length in header.groups()[1:] if length is not None)
+    data = memoryview(content)[end:]
+    if dtype.itemsize * math.prod(shape) != len(data):
+        return None
     array: NDArray[Any] = np.frombuffer(data, dtype=dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="))  # a copy that may be written to, as the kernels are compiled for

@@ -26,14 +26,15 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from occamap._record import plain
+from occamap._record import plain, read_json
 from occamap._version import __version__
-from occamap.errors import RunFileError
+from occamap.errors import RunFileError, one_line
 
 FORMAT = "occamap-run"
 VERSION = 1
@@ -110,17 +111,22 @@ class RunRecord:
         Raises `RunFileError` for a file that is truncated, altered, of a later version, or something else.
         """
         found = Path(path) / NAME if Path(path).is_dir() else Path(path)
-        with found.open("rb") as stream:
-            content = stream.read(_LARGEST + 1)
         try:
-            if len(content) > _LARGEST:
-                raise RunFileError(f"it has more than {_LARGEST:,} bytes")
-            return _build(json.loads(content))
+            return _build(read_json(_content(found)))
         except RunFileError as error:
             raise RunFileError(f"{str(found)!r} is not a run record that can be read: {error}") from error
-        except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or brackets without end
-            what = type(error).__name__ if isinstance(error, RecursionError) else error
-            raise RunFileError(f"{str(found)!r} is not a run record, or it is truncated: {what}") from error
+        except ValueError as error:  # no path, no UTF-8, no JSON
+            raise RunFileError(f"{str(found)!r} is not a run record, or it is truncated: {one_line(error)}") from error
+
+
+def _content(path: Path) -> bytes:
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, a device never ends
+        raise RunFileError("it is no plain file")
+    with path.open("rb") as stream:
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise RunFileError(f"it has more than {_LARGEST:,} bytes")
+    return content
 
 
 def _build(entries: Any) -> RunRecord:
@@ -129,7 +135,8 @@ def _build(entries: Any) -> RunRecord:
         raise RunFileError(f"its format is not {FORMAT!r}")
     if entries.get("version") != VERSION:
         raise RunFileError(
-            f"it has format version {entries.get('version')!r}, and this occamap {__version__} reads version {VERSION}"
+            f"it has format version {repr(entries.get('version'))[:40]}, and this occamap {__version__} reads version "
+            f"{VERSION}"
         )
     names = [entry.name for entry in fields(RunRecord)]
     entries = {"digests": {}, **entries}
@@ -153,7 +160,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _is_duration(value: Any) -> bool:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from occamap import model_file
-from occamap._validate import Samples, check_samples
+from occamap._containers import check_compressed
+from occamap._memory import available, format_size
+from occamap._validate import Samples, check_number, check_samples
+from occamap._workers import count_jobs
 from occamap.costs import L1, STVS, Cost, GroupLasso, KOverlap, SqL2, Subspace
-from occamap.errors import InputError, ModelFileError
+from occamap.errors import InputError, MemoryBudgetError, ModelFileError
 from occamap.maps.problem import Problem
 from occamap.model_file import Arrays, Meta
 from occamap.sinkhorn import Report, Solution
@@ -20,6 +25,10 @@ if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
 COSTS: dict[str, type[Cost]] = {kind.__name__: kind for kind in (SqL2, L1, STVS, KOverlap, GroupLasso, Subspace)}
+MOST_THREADS = 2**12
+FEATURE_BYTES, SMALL = 160, 2**26  # what moving samples takes a feature, and what nobody needs to ask for
+LARGEST = 2**63  # of any number in a report
+MOST_DIGITS = 1e18  # of a potential next to ε: with more, all weights are lost to rounding, and no fit has them
 
 
 def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
@@ -79,30 +88,35 @@ def _describe_samples(side: str, samples: Samples, arrays: Arrays) -> dict[str, 
 
 def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     """The map that `save` wrote; everything is checked again."""
-    parameters = meta["cost"]["parameters"]
-    for key, value in parameters.items():
-        if isinstance(value, dict):
-            parameters[key] = _parameter(value, arrays)
-    cost = COSTS[meta["cost"]["name"]](**parameters)
+    cost = _cost(meta["cost"], arrays)
+    if meta["cost_given"] is not True and (meta["cost_given"] is not False or cost != L1(1.0)):
+        raise ModelFileError("its cost is not the default, as it says")
     model = model_class(cost if meta["cost_given"] else None, **meta["parameters"])
     model._check_parameters()
-    names = np.array(meta["feature_names"], dtype=object) if meta["feature_names"] else None
+    if count_jobs(model.n_jobs) > MOST_THREADS:
+        raise ModelFileError(f"it asks for more than {MOST_THREADS:,} threads")
+    names = _names(meta["feature_names"])
     source, target = (_samples(meta[side], side, arrays, names) for side in ("source", "target"))
     f, g, a, b = (arrays[key] for key in "fgab")
-    epsilon = float(meta["epsilon"])
-    sound = (
+    epsilon = check_number(meta["epsilon"], "epsilon", 0, open_low=True)
+    fits = (
         source.shape[1] == target.shape[1]
         and f.shape == a.shape == source.shape[:1]
         and g.shape == b.shape == target.shape[:1]
-        and (names is None or names.size == source.shape[1])
-        and all(np.isfinite(v).all() for v in (f, g, a, b))
-        and min(a.min(), b.min()) >= 0
-        and 0 < epsilon < float("inf")
+        and (names is None or names.shape == source.shape[1:])
+        and all(array.dtype == np.float64 and np.isfinite(array).all() for array in (f, g, a, b))
     )
-    if not sound:
+    if not fits:
         raise ModelFileError("its parts do not fit together")
+    for mass in (a, b):
+        if mass.min() < 0 or abs(float(mass.sum()) - 1) > 1e-6:
+            raise ModelFileError("its masses do not add up to one")
+    largest = max(source.largest(), target.largest())
+    if max(np.abs(f).max(), np.abs(g).max()) > MOST_DIGITS * epsilon or largest**2 * source.shape[1] > 1e290 * epsilon:
+        raise ModelFileError("its ε is too small for its potentials and samples")
     cost._check_features(source.shape[1])
-    report = Report.from_dict(meta["report"])
+    cost._check_scale(largest)
+    report = _report(meta["report"], epsilon, target.shape[0])
     solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
     model._keep(cost, Problem(source, target, a, b, names), solution)
     model.report_ = report
@@ -110,26 +124,78 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     return model
 
 
-def _parameter(entry: dict[str, Any], arrays: Arrays) -> Any:
-    """An array, or a dict of arrays by name."""
+def _cost(entry: dict[str, Any], arrays: Arrays) -> Cost:
+    parameters = {key: _parameter(value, arrays) for key, value in entry["parameters"].items()}
+    return COSTS[entry["name"]](**parameters)
+
+
+def _parameter(entry: Any, arrays: Arrays) -> Any:
+    """A number, an array, or a dict of arrays by name."""
+    if not isinstance(entry, dict):
+        return entry
     array = arrays[entry["array"]]
     if "names" not in entry:
         return array
     names, sizes = entry["names"], arrays[entry["sizes"]]
-    whole = sizes.shape == (len(names),) and sizes.dtype.kind in "iu"
-    if not whole or sizes.min(initial=0) < 0 or sizes.sum() != array.size:
+    whole = sizes.shape == (len(names),) and sizes.dtype.kind == "i" and array.ndim == 1
+    total = sum(sizes.tolist()) if whole else -1  # in integers that do not wrap around
+    if total != array.size or sizes.min(initial=0) < 0:
         raise ModelFileError("the groups of its cost do not have the sizes that are written beside them")
+    if not all(isinstance(name, str | int) for name in names):
+        raise ModelFileError("the groups of its cost have names that are no text")
     return dict(zip(names, np.split(array, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def _names(entry: Any) -> NDArray[Any] | None:
+    """Any text is a name, whatever characters it has: those who show it see to that."""
+    if entry is None:
+        return None
+    if not isinstance(entry, list) or not all(isinstance(name, str | int | float) for name in entry):
+        raise ModelFileError("its feature names are no list of texts")
+    names = np.empty(len(entry), dtype=object)
+    names[:] = entry
+    return names
+
+
+def _report(entries: dict[str, Any], epsilon: float, n_targets: int) -> Report:
+    """How the fit came about, each part of the type that it has in a report."""
+    kinds: dict[str, Any] = {"float": int | float, "int": int, "str": str, "Status": str, "tuple[float, ...]": list}
+    for part in fields(Report):
+        value = entries[part.name]
+        parts = value if isinstance(value, list) else [value]
+        sound = isinstance(value, kinds[str(part.type)]) and not isinstance(value, bool)
+        if not sound or (isinstance(value, list) and not all(isinstance(one, int | float) for one in parts)):
+            raise ModelFileError(f"the {part.name!r} of its report is not what belongs there")
+        if not all(abs(one) < LARGEST for one in parts if not isinstance(one, str)):
+            raise ModelFileError(f"the {part.name!r} of its report is too large")
+    if entries["epsilon"] != epsilon or entries["n_targets"] != n_targets:
+        raise ModelFileError("its report is that of another fit")
+    return Report.from_dict(entries)
 
 
 def _samples(entry: dict[str, Any], side: str, arrays: Arrays, names: Any) -> Samples:
     """Samples as saved, through the same gate as any input."""
     data, shape = arrays[f"{side}_data"], tuple(entry["shape"])
     if entry["sparse"]:
-        raw = csr_array((data, arrays[f"{side}_indices"], arrays[f"{side}_indptr"]), shape=shape)
+        indices, indptr = arrays[f"{side}_indices"], arrays[f"{side}_indptr"]
+        if not indices.dtype.kind == indptr.dtype.kind == "i":
+            raise ModelFileError(f"the {side} samples have no whole numbers as indices")
+        raw = csr_array((data, indices, indptr), shape=shape)
+        check_compressed(raw)
         samples = check_samples(raw, side)
+        _check_width(samples.shape[1])
     else:
         samples = check_samples(data, side)
     if samples.shape != shape or samples.dtype != data.dtype:
         raise ModelFileError(f"the {side} samples do not have the shape that is written beside them")
     return Samples(samples.shape, samples.data, samples.indices, samples.indptr, names)
+
+
+def _check_width(width: int) -> None:
+    """Raise where no map of so many features can be used: sparse rows hold nothing that bears their number out."""
+    need = FEATURE_BYTES * width
+    if need > SMALL and need > (left := available()):
+        raise MemoryBudgetError(
+            f"its {width:,} features need {format_size(need)}, and {format_size(left)} are left: it may be damaged, "
+            "else take a machine with more memory"
+        )
