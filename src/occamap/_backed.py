@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from occamap.errors import InputError, OccamapError, one_line
+from occamap.errors import InputError, MemoryBudgetError, OccamapError, one_line
 
 TILE = 2**23  # bytes that are read at a time, if a chunk of the file is not larger: copies of them take as much again
 GAP = 2**19  # bytes that nobody wants, and that are still read rather than asking twice
@@ -42,6 +42,17 @@ def read(
     result is there twice for a moment where rows do not rise, or where the file has CSC: that is read through, column
     by column.
     """
+    try:
+        return _read(matrix, name, rows, columns, look)
+    except MemoryBudgetError:
+        raise
+    except MemoryError as error:
+        raise MemoryBudgetError(
+            f"{name} does not fit in the memory that is left: it is too large, or its file is damaged and claims to be"
+        ) from error
+
+
+def _read(matrix: Any, name: str, rows: Ints | None, columns: Any, look: Look | None) -> Any:
     with _reading(name):
         n = matrix.shape[0]
     wanted = np.arange(n) if rows is None else np.asarray(rows, dtype=np.int64)
@@ -114,7 +125,7 @@ def _dense(
     matrix: Any, name: str, rows: Ints, places: Ints | None, columns: Any, look: Look | None
 ) -> NDArray[np.floating[Any]]:
     d, size = matrix.shape[1], max(matrix.dtype.itemsize, 1)
-    tall, wide = matrix.chunks or (1, max(d, 1))
+    tall, wide = (max(1, length) for length in matrix.chunks or (1, d))
     width = _stretch(TILE // size // tall, wide)
     height = _stretch(TILE // size // min(width, max(d, 1)), tall)
     kept = np.ones(d, dtype=bool) if columns is None else columns
@@ -142,10 +153,11 @@ class _Compressed:
             n, d = matrix.shape
             self.starts: Ints = np.asarray(matrix.group["indptr"][:]).astype(np.int64)
             self.data, self.indices = matrix.group["data"], matrix.group["indices"]
+            stored, numbered = self.data.shape[0], self.indices.shape[0]
         self.kind: Any = sp.csr_matrix if matrix.format == "csr" else sp.csc_matrix
         lines, self.across = (n, d) if matrix.format == "csr" else (d, n)
         sound = self.starts.shape == (lines + 1,) and self.starts[0] == 0 and np.all(np.diff(self.starts) >= 0)
-        if not sound or not self.starts[-1] <= self.data.shape[0] == self.indices.shape[0]:
+        if not sound or not self.starts[-1] <= stored == numbered:
             raise InputError(f"{name} must be a valid sparse matrix; its indptr does not fit its shape and its entries")
 
     def runs(self, begin: Ints, end: Ints) -> Iterator[tuple[int, int]]:
@@ -178,7 +190,7 @@ def _runs(begin: Ints, end: Ints, longest: int, gap: int) -> Iterator[tuple[int,
 
 def _stretch(room: int, chunk: int) -> int:
     """As many whole chunks as there is room for, and one at least."""
-    return max(1, room // chunk) * chunk
+    return max(1, room // max(1, chunk)) * max(1, chunk)
 
 
 def _taken(lines: Any, rows: Ints) -> Any:

@@ -9,14 +9,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse as sp
+
 from occamap import _zarr
 from occamap._backed import is_backed
+from occamap._containers import check_compressed
 from occamap._files import replacing_path
+from occamap._memory import available, format_size
 from occamap._optional import optional
 from occamap._sink import Sink
-from occamap.errors import InputError, OccamapError, one_line
+from occamap.errors import InputError, MemoryBudgetError, OccamapError, one_line
 
 CELLS = "an .h5ad file or a Zarr store"
+SMALL = 2**20  # bytes that nobody needs to ask for
 
 
 def check_file(path: str | os.PathLike[str], name: str, what: str = CELLS) -> Path:
@@ -75,6 +80,8 @@ def read(path: str | os.PathLike[str], name: str = "data", *, backed: bool = Fal
     if not is_hdf5 and not _zarr.is_store(found):
         raise InputError(f"{name} must be {CELLS}; {str(path)!r} is none (it is no HDF5 file)")
     try:
+        if not is_hdf5:
+            _zarr.check_safe(found)
         with ExitStack() as closing:
             group = h5py.File(found, "r") if is_hdf5 else _zarr.open_store(found)
             closing.callback((group if is_hdf5 else group.store).close)
@@ -82,6 +89,7 @@ def read(path: str | os.PathLike[str], name: str = "data", *, backed: bool = Fal
             if absent:
                 what = "HDF5" if is_hdf5 else "a Zarr store"
                 raise InputError(f"{name} must be {CELLS}; {str(path)!r} is {what}, but has no {absent[0]}")
+            _check_room(group, name, path, found, leave=backed)
             if not is_hdf5 and (lacking := _zarr.lacking(group)):
                 raise InputError(_damaged(path, name, ValueError(lacking)))
             if backed and _is_recent(group) and (left := _leaving(group)) is not None:
@@ -89,10 +97,12 @@ def read(path: str | os.PathLike[str], name: str = "data", *, backed: bool = Fal
                 return left
             backed = backed and "X" in group  # else there is nothing to leave there
             if not is_hdf5:
-                return anndata.read_zarr(str(found) if found.is_dir() else group.store)
-        return anndata.read_h5ad(found, backed="r" if backed else None)
-    except (OccamapError, MemoryError):
+                return _sound(anndata.read_zarr(str(found) if found.is_dir() else group.store))
+        return _sound(anndata.read_h5ad(found, backed="r" if backed else None))
+    except OccamapError:
         raise
+    except MemoryError as error:
+        raise MemoryBudgetError(_too_large(name, path)) from error
     except Exception as error:  # whatever a damaged file makes the readers raise
         raise InputError(_damaged(path, name, error)) from error
 
@@ -158,6 +168,50 @@ def _leaving(group: Any) -> Any:
         return None
     rest = {part: io.read_elem(group[part]) for part in ("obs", "var", "uns") if part in group}
     return anndata.AnnData(X, layers=layers, **rest)
+
+
+def _check_room(group: Any, name: str, path: str | os.PathLike[str], found: Path, leave: bool) -> None:
+    """Raise where the numbers that are to be read would not fit in memory, or are not there, however small the file."""
+    sizes: dict[str, int] = {}
+
+    def add(place: str, part: Any) -> None:
+        sizes[place] = int(getattr(part, "nbytes", 0))
+        if sizes[place] > SMALL and _is_unwritten(part):
+            raise ValueError(f"{place} says it holds {sizes[place]:,} bytes, and nothing was written")
+
+    if hasattr(group, "visititems") and not hasattr(group, "store"):
+        group.visititems(add)
+    else:
+        _zarr.check_chunks(group, found)
+        for place, part in _zarr.arrays(group):
+            add(place, part)
+    left_there = ("X", "layers/") if leave else ()
+    need = sum(size for place, size in sizes.items() if not place.startswith(left_there))
+    if need > SMALL and need > (left := available()):
+        why = f" ({format_size(need)}, and {format_size(left)} are left)"
+        raise MemoryBudgetError(_too_large(name, path, why))
+
+
+def _is_unwritten(part: Any) -> bool:
+    """Whether a dataset of HDF5 has no bytes in the file, nor in another."""
+    return hasattr(part, "external") and not part.is_virtual and not part.external and part.id.get_storage_size() == 0
+
+
+def _too_large(name: str, path: str | os.PathLike[str], why: str = "") -> str:
+    return (
+        f"{name} must fit in memory; the numbers that {str(path)!r} says it holds do not{why}: give max_memory, so "
+        "that they are read by parts, unless the file is damaged"
+    )
+
+
+def _sound(adata: Any) -> Any:
+    """The same cells; a `ValueError` where a sparse matrix leads elsewhere, which SciPy would follow."""
+    aligned = [adata.layers, adata.obsm, adata.varm, adata.obsp, adata.varp]
+    matrices = [None if adata.isbacked else adata.X, *(matrix for part in aligned for matrix in part.values())]
+    for matrix in (*matrices, None if adata.raw is None or adata.isbacked else adata.raw.X):
+        if sp.issparse(matrix) and hasattr(matrix, "check_format"):
+            check_compressed(matrix)
+    return adata
 
 
 def _damaged(path: str | os.PathLike[str], name: str, error: Exception) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from occamap._files import check_target, replacing
-from occamap.errors import InputError, RunFileError
+from occamap.errors import InputError, RunFileError, one_line
 from occamap.reports.again import command, search
 from occamap.reports.choice import Choice, choice
 from occamap.reports.html import check_packages, fill
@@ -71,7 +71,7 @@ def page(run: Run) -> bytes:
     try:
         return evaluation_page(run) if run.record.command == "evaluate" else _map_page(run)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        what = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {one_line(error)}"
         raise RunFileError(f"the record and the files of the run do not fit together ({what}): run it again") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pandas as pd
 import scipy.sparse as sp
 
-from occamap.errors import InputError, RunFileError
+from occamap.errors import InputError, RunFileError, one_line
 from occamap.maps import MongeMap, load
 from occamap.run_record import NAME, RunRecord, sha256
 
@@ -44,7 +45,7 @@ def read(run: Any) -> tuple[Run, Path]:
     record = RunRecord.read(record_at)
     if record.command not in COMMANDS:
         known = ", ".join(COMMANDS)
-        raise RunFileError(f"{str(record_at)!r} is of a command {record.command!r}; pages are made of {known}")
+        raise RunFileError(f"{str(record_at)!r} is of a command {record.command[:40]!r}; pages are made of {known}")
     wanted = ["csv"] if record.command == "evaluate" else ["genes", "cells", "targets", "choice", "path"]
     tables = {part: _table(directory, record, part) for part in wanted if part in record.files}
     model = None if record.command == "evaluate" else _model(directory, record)
@@ -69,15 +70,19 @@ def _model(directory: Path, record: RunRecord) -> MongeMap:
 def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
     """A table as it was written: names stay text, whatever they look like, and no entry is NaN in numbers alone."""
     path = _file(directory, record, part)
-    if path.stat().st_size > LARGEST:
-        raise RunFileError(f"{str(path)!r} has more than {LARGEST:,} bytes")
     with path.open("rb") as stream:
-        if len(stream.readline(HEAD + 1)) > HEAD:
-            raise RunFileError(f"{str(path)!r} is not a table of a run: its head has more than {HEAD:,} bytes")
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise RunFileError(f"{str(path)!r} has more than {LARGEST:,} bytes")
+    if len(content.partition(b"\n")[0]) > HEAD:
+        raise RunFileError(f"{str(path)!r} is not a table of a run: its head has more than {HEAD:,} bytes")
     try:
-        names = pd.read_csv(path, nrows=0, compression=None).columns
+        names = pd.read_csv(io.BytesIO(content), nrows=0, compression=None).columns
+        lines = content.count(b"\n") + content.count(b"\r")
+        if lines * len(names) > len(content):  # fields that are not there would take memory
+            raise RunFileError(f"{str(path)!r} is not a table of a run: its lines are shorter than its head")
         table = pd.read_csv(
-            path,
+            io.BytesIO(content),
             dtype={name: str for name in names if name in TEXTS},
             keep_default_na=False,
             compression=None,
@@ -87,5 +92,5 @@ def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
             float_precision="round_trip",
         )
     except (ValueError, UnicodeError, OverflowError) as error:
-        raise RunFileError(f"{str(path)!r} is not a table that can be read: {error}") from error
+        raise RunFileError(f"{str(path)!r} is not a table that can be read: {one_line(error)}") from error
     return table.set_index("gene") if part == "genes" and "gene" in table.columns else table

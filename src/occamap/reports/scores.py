@@ -46,7 +46,8 @@ def evaluation_page(run: Run) -> bytes:
     """From the table of an evaluation and its record."""
     record, table = run.record, run.tables["csv"]
     if len(table) != record.result["rows"]:
-        raise RunFileError(f"the table does not belong to the record, which speaks of {record.result['rows']} rows")
+        told = str(record.result["rows"])[:20]
+        raise RunFileError(f"the table does not belong to the record, which speaks of {told} rows")
     metrics = [name for name in METRICS if name in table.columns]
     numbers = table.assign(**{name: pd.to_numeric(table[name]) for name in [*metrics, "gamma", "epsilon"]})
     labels = _conditions(numbers)

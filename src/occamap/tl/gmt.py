@@ -12,7 +12,7 @@ from typing import IO, Any
 from occamap.errors import InputError, one_line
 
 LARGEST = 2**28  # bytes, unpacked: ten times all of MSigDB
-LONGEST = 2**23  # bytes of a line
+LONGEST = 2**20  # bytes of a line: a hundred thousand genes
 MOST = 200_000  # sets
 LINES = 1_000_000  # empty ones among them
 GZIP = b"\x1f\x8b"
