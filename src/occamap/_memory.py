@@ -65,37 +65,60 @@ def available() -> float:
             found = next(int(line.split()[1]) * 1024.0 for line in info if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
         pass
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            found = min(found, float(Path(limit).read_text()) - float(Path(used).read_text()))
-        except (OSError, ValueError):  # no such group, or "max"
+    return max(0.0, min(found, _left_in_groups(), _left_by_limits()))
+
+
+def _left_in_groups(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> float:
+    """What the control groups of this process leave it: that of a batch job, say, and all that it is in."""
+    found = float("inf")
+    try:
+        lines = [line.split(":", 2) for line in Path(groups).read_text().splitlines()]
+    except OSError:
+        return found
+    kinds = {"": ("", "memory.max", "memory.current", "inactive_file ")}
+    kinds["memory"] = "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "
+    for _, controllers, path in lines:
+        if controllers not in kinds:
             continue
+        folder, limit, used, idle = kinds[controllers]
+        top = Path(root, folder)
+        group = top / path.lstrip("/")
+        for place in (group, *group.parents):
+            if place != top and top not in place.parents:
+                break
+            with suppress(OSError, ValueError, StopIteration):  # no such group here, or no limit: "max"
+                left = float((place / limit).read_text()) - float((place / used).read_text())
+                stat = (place / "memory.stat").read_text().splitlines()
+                left += next(float(line.split()[1]) for line in stat if line.startswith(idle))  # files, given back
+                found = min(found, left)
+    return found
+
+
+def _left_by_limits() -> float:
+    """What `ulimit` leaves this process, of addresses and of data."""
+    found = float("inf")
     try:
         import resource
 
-        space = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if space != resource.RLIM_INFINITY:
-            found = min(found, space - _address_space())
-    except (ImportError, OSError, ValueError):
+        for kind, field in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
+            limit = resource.getrlimit(kind)[0]
+            if limit != resource.RLIM_INFINITY:
+                found = min(found, limit - _status(field))
+    except (ImportError, OSError, ValueError, StopIteration):
         pass
-    return max(0.0, found)
+    return found
 
 
-def _address_space() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+def _status(field: str) -> int:
+    """Bytes of memory, of a kind that Linux names so."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
 
 
 def peak() -> int:
     """Bytes of memory that this process held at its largest; 0 where the system does not say."""
-    try:
-        with open("/proc/self/status") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        pass
+    with suppress(OSError, StopIteration):
+        return _status("VmHWM:")
     try:
         import resource
     except ImportError:

@@ -18,6 +18,8 @@ from occamap.errors import InputError
 T = TypeVar("T")
 R = TypeVar("R")
 
+MOST = 1024  # threads: each takes memory for the block that it works on
+
 
 def count_jobs(n_jobs: int | None) -> int:
     """The number of threads: None or −1 means all the cores this process may use.
@@ -31,6 +33,8 @@ def count_jobs(n_jobs: int | None) -> int:
     if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
         raise InputError(f"n_jobs must be None or an integer other than 0; got {n_jobs!r}")
     jobs = index(n_jobs)
+    if jobs > MOST:
+        raise InputError(f"n_jobs must be at most {MOST:,} threads, since each takes memory; got {jobs:,}")
     return jobs if jobs > 0 else max(1, cores + 1 + jobs)
 
 
@@ -62,6 +66,15 @@ class Workers:
         for block in blocks:
             if len(waiting) >= 2 * self.count:
                 yield waiting.pop(0).result()
-            waiting.append(self._pool.submit(work, block))
+            waiting.append(self._submit(self._pool, work, block))
         while waiting:
             yield waiting.pop(0).result()
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[T], R], block: T) -> Future[R]:
+        try:
+            return pool.submit(work, block)
+        except RuntimeError as error:  # the system starts no more threads
+            raise InputError(
+                f"n_jobs must be a number of threads that this process can start, which {self.count:,} is not "
+                f"({error}): give a smaller one"
+            ) from error

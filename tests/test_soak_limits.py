@@ -1,0 +1,82 @@
+"""Limits of memory: what the system allows is found out, and threads are bounded."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from occamap import _memory
+from occamap._workers import MOST, Workers, count_jobs
+from occamap.errors import InputError
+
+
+def group(folder: Path, limit: str, used: int, idle: int = 0) -> None:
+    """A control group of version 2."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(limit)
+    (folder / "memory.current").write_text(str(used))
+    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {idle}\n")
+
+
+def test_the_control_group_of_a_job_and_those_around_it_bound_what_is_left(tmp_path: Path) -> None:
+    """A batch system limits a group further down than the root; files that the kernel would give back do not count."""
+    (tmp_path / "groups").write_text("0::/slurm/job_7\n")
+    root = tmp_path / "cgroup"
+    given = str(tmp_path / "groups"), str(root)
+    assert _memory._left_in_groups(*given) == float("inf")
+    group(root / "slurm" / "job_7", "max\n", 10)
+    assert _memory._left_in_groups(*given) == float("inf")
+    group(root / "slurm", "1000\n", 300, idle=50)
+    assert _memory._left_in_groups(*given) == 750
+    group(root / "slurm" / "job_7", "500\n", 100)
+    assert _memory._left_in_groups(*given) == 400
+    (tmp_path / "groups").write_text("0::/../../elsewhere\n")
+    assert _memory._left_in_groups(*given) == float("inf")
+
+
+def test_the_control_group_of_version_1(tmp_path: Path) -> None:
+    (tmp_path / "groups").write_text("5:devices:/\n4:memory:/job\n")
+    folder = tmp_path / "cgroup" / "memory" / "job"
+    folder.mkdir(parents=True)
+    for name, value in (("limit_in_bytes", 900), ("usage_in_bytes", 600), ("stat", "total_inactive_file 100")):
+        (folder / f"memory.{name}").write_text(f"{value}\n")
+    assert _memory._left_in_groups(str(tmp_path / "groups"), str(tmp_path / "cgroup")) == 400
+
+
+LIMITED = """
+import resource, sys
+from occamap._memory import _status, available
+kind, field = {"data": (resource.RLIMIT_DATA, "VmData:"), "addresses": (resource.RLIMIT_AS, "VmSize:")}[sys.argv[1]]
+before = available()
+resource.setrlimit(kind, (_status(field) + 50_000_000,) * 2)
+print(before > 100_000_000, 40_000_000 < available() <= 50_000_000)
+"""
+
+
+@pytest.mark.parametrize("kind", ["data", "addresses"])
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_DATA"), reason="this system has no such limit")
+def test_what_ulimit_leaves_is_what_is_available(kind: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, kind], capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_threads_are_bounded() -> None:
+    assert count_jobs(MOST) == MOST
+    with pytest.raises(InputError, match=r"n_jobs must be at most 1,024 threads.*; got 5,000"):
+        count_jobs(5_000)
+
+
+def test_threads_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    said = "n_jobs must be a number of threads that this process can start"
+    with pytest.raises(InputError, match=said), Workers(2) as workers:
+        list(workers.map(abs, [1, 2]))
