@@ -26,8 +26,10 @@ from soak.files_targets import GROWING, Target, targets
 
 ROOM = 2**30  # bytes of address space beyond what the process has when all is warm
 FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-CHANGES = "os.remove os.rename os.mkdir os.rmdir os.link os.symlink os.truncate os.chmod os.chown os.utime"
+CHANGES = ("os.truncate", "os.chmod", "os.chown", "os.utime")  # of what a link leads to
+NAMED = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink")  # of the name itself
 RUNS = "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pickle.find_class", "os.putenv"
+ASKS_NOBODY = "socket.gethostname"  # of locks, to say who holds them
 TRUSTED = "numba", "jinja2", "importlib", "zipimport"  # compile what is their own, or keep it
 
 
@@ -46,10 +48,12 @@ class Watch:
             path, _, flags = given
             if isinstance(flags, int) and flags & FLAGS and not self._inside(path) and not self._trusted():
                 self.seen.append(f"opened for writing: {path!r}")
-        elif event in CHANGES.split():
-            if not all(self._inside(path) for path in given if isinstance(path, str | bytes)) and not self._trusted():
+        elif event in CHANGES or event in NAMED:
+            paths = [path for path in given if isinstance(path, str | bytes)]
+            inside = all(self._inside(os.path.dirname(path) if event in NAMED else path) for path in paths)
+            if not inside and not self._trusted():
                 self.seen.append(f"{event}{given!r}")
-        elif event in RUNS or event.startswith("socket."):
+        elif event in RUNS or (event.startswith("socket.") and event != ASKS_NOBODY):
             if not self._trusted():
                 self.seen.append(f"{event}{str(given)[:200]}")
         elif (event == "exec" and not self._trusted()) or (event == "import" and "canary" in str(given[0])):
