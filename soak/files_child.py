@@ -50,7 +50,7 @@ class Watch:
                 self.seen.append(f"opened for writing: {path!r}")
         elif event in CHANGES or event in NAMED:
             paths = [path for path in given if isinstance(path, str | bytes)]
-            inside = all(self._inside(os.path.dirname(path) if event in NAMED else path) for path in paths)
+            inside = all(self._inside(path, follow=event in CHANGES) for path in paths)
             if not inside and not self._trusted():
                 self.seen.append(f"{event}{given!r}")
         elif event in RUNS or (event.startswith("socket.") and event != ASKS_NOBODY):
@@ -59,10 +59,12 @@ class Watch:
         elif (event == "exec" and not self._trusted()) or (event == "import" and "canary" in str(given[0])):
             self.seen.append(f"{event} {str(given)[:200]}")
 
-    def _inside(self, path: Any) -> bool:
+    def _inside(self, path: Any, follow: bool = True) -> bool:
         if isinstance(path, int):
             return True  # a file that is open already was seen when it was opened
-        return os.path.realpath(os.fsdecode(path)).startswith(self.allowed)
+        folder, name = os.path.split(os.fsdecode(path))
+        found = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), name)
+        return os.path.join(os.fsdecode(found), "").startswith(os.path.join(self.allowed, ""))
 
     def _trusted(self) -> bool:
         frame = sys._getframe(2)

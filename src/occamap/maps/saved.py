@@ -14,7 +14,6 @@ from occamap import model_file
 from occamap._containers import check_compressed
 from occamap._memory import available, format_size
 from occamap._validate import Samples, check_number, check_samples
-from occamap._workers import count_jobs
 from occamap.costs import L1, STVS, Cost, GroupLasso, KOverlap, SqL2, Subspace
 from occamap.errors import InputError, MemoryBudgetError, ModelFileError
 from occamap.maps.problem import Problem
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
 COSTS: dict[str, type[Cost]] = {kind.__name__: kind for kind in (SqL2, L1, STVS, KOverlap, GroupLasso, Subspace)}
-MOST_THREADS = 2**12
 FEATURE_BYTES, SMALL = 160, 2**26  # what moving samples takes a feature, and what nobody needs to ask for
 LARGEST = 2**63  # of any number in a report
 MOST_DIGITS = 1e18  # of a potential next to ε: with more, all weights are lost to rounding, and no fit has them
@@ -93,8 +91,6 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
         raise ModelFileError("its cost is not the default, as it says")
     model = model_class(cost if meta["cost_given"] else None, **meta["parameters"])
     model._check_parameters()
-    if count_jobs(model.n_jobs) > MOST_THREADS:
-        raise ModelFileError(f"it asks for more than {MOST_THREADS:,} threads")
     names = _names(meta["feature_names"])
     source, target = (_samples(meta[side], side, arrays, names) for side in ("source", "target"))
     f, g, a, b = (arrays[key] for key in "fgab")
