@@ -53,10 +53,12 @@ def sweep(C, offset, g, log_b, a, epsilon, damping, shift, f, column, scratch):
     next_shift = -math.inf
     for i in range(C.shape[0]):
         near = f[i] / damping - offset[i]
-        total = _exponentials(C, i, g, log_b, inverse, near, scratch)
+        _near_exponentials(C, i, g, log_b, inverse, near, scratch)
+        total = _sum(scratch)
         if not 1e-150 < total < 1e150:
-            near = -epsilon * _largest(C, i, g, log_b, inverse)
-            total = _exponentials(C, i, g, log_b, inverse, near, scratch)
+            top = _exponentials(C, i, g, log_b, inverse, scratch)
+            total = _sum(scratch)
+            near = -epsilon * top
         plain = near + offset[i] - epsilon * math.log(total)
         f[i] = damping * plain
         excess = (f[i] - plain) * inverse
@@ -67,23 +69,43 @@ def sweep(C, offset, g, log_b, a, epsilon, damping, shift, f, column, scratch):
     return next_shift
 
 
-@reduction
-def _exponentials(C, i, g, log_b, inverse, near, out):
-    """out[j] = exp((near + g_j − C_ij)/ε + log b_j), and their sum."""
+@kernel
+def _near_exponentials(C, i, g, log_b, inverse, near, out):
+    """out[j] = exp((near + g_j − C_ij)/ε + log b_j)"""
     for j in range(C.shape[1]):
         out[j] = exp(((near + g[j]) - C[i, j]) * inverse + log_b[j])
-    total = 0.0
+
+
+@kernel
+def _exponentials(C, i, g, log_b, inverse, out):
+    """out[j] = exp((g_j − C_ij)/ε + log b_j − top), the largest exponent being `top`, which is returned.
+
+    The largest is 1, whatever the exponents are. With ε·top added to g_j − C_ij it would not be: from costs of 10¹⁶ ε
+    on, that is rounded by more than exponents differ.
+    """
+    top = _exponents(C, i, g, log_b, inverse, out)
+    for j in range(out.shape[0]):
+        out[j] = exp(out[j] - top)
+    return top
+
+
+@kernel
+def _exponents(C, i, g, log_b, inverse, out):
+    """out[j] = (g_j − C_ij)/ε + log b_j; returns the largest."""
     for j in range(C.shape[1]):
-        total += out[j]
-    return total
+        out[j] = (g[j] - C[i, j]) * inverse + log_b[j]
+    top = -math.inf
+    for j in range(out.shape[0]):
+        top = max(top, out[j])
+    return top
 
 
 @reduction
-def _largest(C, i, g, log_b, inverse):
-    top = -math.inf
-    for j in range(C.shape[1]):
-        top = max(top, (g[j] - C[i, j]) * inverse + log_b[j])
-    return top
+def _sum(values):
+    total = 0.0
+    for j in range(values.shape[0]):
+        total += values[j]
+    return total
 
 
 @reduction
@@ -129,11 +151,11 @@ def gibbs(C, g, log_b, epsilon, weights, potential):
     """Row by row the Gibbs weights p_j ∝ b_j exp((g_j − C_ij)/ε) and −ε log of their sum; returns nothing."""
     inverse = 1.0 / epsilon
     for i in range(C.shape[0]):
-        near = -epsilon * _largest(C, i, g, log_b, inverse)
-        total = _exponentials(C, i, g, log_b, inverse, near, weights[i])
+        top = _exponentials(C, i, g, log_b, inverse, weights[i])
+        total = _sum(weights[i])
         for j in range(C.shape[1]):
             weights[i, j] /= total
-        potential[i] = near - epsilon * math.log(total)
+        potential[i] = -epsilon * (top + math.log(total))
 
 
 @reduction
@@ -146,7 +168,7 @@ def perplexities(C, g, log_b, epsilon, f, out):
     for i in range(C.shape[0]):
         total, dot = _entropy_sums(C, i, g, log_b, inverse, f[i])
         if not 0.5 < total < 2.0:
-            total, dot = _entropy_sums(C, i, g, log_b, inverse, -epsilon * _largest(C, i, g, log_b, inverse))
+            total, dot = _far_entropy_sums(C, i, g, log_b, inverse)
         out[i] = math.exp(math.log(total) - dot / total)
 
 
@@ -156,6 +178,20 @@ def _entropy_sums(C, i, g, log_b, inverse, near):
     total = dot = 0.0
     for j in range(C.shape[1]):
         s = ((near + g[j]) - C[i, j]) * inverse + log_b[j]
+        p = exp(s)
+        total += p
+        dot += p * s
+    return total, dot
+
+
+@kernel
+def _far_entropy_sums(C, i, g, log_b, inverse):
+    """The same sums with s relative to its largest."""
+    exponents = np.empty(C.shape[1])
+    top = _exponents(C, i, g, log_b, inverse, exponents)
+    total = dot = 0.0
+    for j in range(exponents.shape[0]):
+        s = exponents[j] - top
         p = exp(s)
         total += p
         dot += p * s

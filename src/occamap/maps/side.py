@@ -17,6 +17,7 @@ from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.costs.generic import Displacer, GenericPairs
 from occamap.costs.lanes import pairs_bytes
+from occamap.errors import InputError
 from occamap.sinkhorn import CostBlocks
 from occamap.sinkhorn.solve import log_weights
 
@@ -114,6 +115,9 @@ class Side:
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
         weights, potential = np.empty(C.shape), np.empty(C.shape[0])
         softmin.gibbs(C, self.g, self.log_b, self.epsilon, weights, potential)
+        if not np.isfinite(potential).all():
+            raise InputError("samples must be near enough to the fitted ones for float64 to divide their costs by ε: "
+                             "leave out those that are further away, or fit with a larger epsilon")
         return weights, potential
 
     def _prepare(self, X: Samples, budget: Budget, workers: Workers) -> tuple[Samples, Displacer]:
