@@ -39,7 +39,7 @@ def solve(
     relative to its mass). `start` is a potential of the targets to start from.
     """
     sweep = _Sweep(costs, a, b, reach, workers)
-    g = np.zeros(b.size) if start is None else np.array(start, dtype=np.float64)
+    g = sweep.centred(np.zeros(b.size) if start is None else np.array(start, dtype=np.float64))
     errors: list[float] = []
     status, chosen = Status.MAX_ITER, g
     for step, epsilon in enumerate(epsilons):
@@ -107,7 +107,11 @@ class _Sweep:
         image = g.copy()
         image[held] = self.damping * (g[held] + self.epsilon * (self.log_b[held] - log_column[held]))
         self.shift = 0.0 if self.reach is None else shift
-        return self._error(g, log_column, held), image
+        return self._error(g, log_column, held), self.centred(image)
+
+    def centred(self, g: Floats) -> Floats:
+        """g of balanced transport without the constant that is free: extrapolated, it would grow, and cost digits."""
+        return g if self.reach is not None else g - float(np.sum(self.b * g))
 
     def _error(self, g: Floats, log_column: Floats, held: NDArray[np.bool_]) -> float:
         log_goal = self.log_b[held] if self.reach is None else self.log_b[held] - g[held] / self.reach
