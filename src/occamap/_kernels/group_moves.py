@@ -10,6 +10,7 @@ from occamap._kernels.groups import SLOPE, enter, leave, own_atoms, pair_squares
 from occamap._kernels.jit import kernel
 from occamap._kernels.latent import forget
 
+NEAR = 1e-4  # ‖x − y‖² of an atom next to ‖x‖²
 LEAST = 1e-13  # of the largest weight: what is below it changes no digit that counts
 
 
@@ -18,8 +19,9 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
     """field[i] and mean[i] = Σ_j p_ij y_j of each row, dense.
 
     With s[a] = Σ_j p_j s_j[a] of the factors of each pair, the field is x(1 + s) − Σ_j p_j (1 + s_j) y_j, and the ℓ1
-    terms Σ_j p_j g sign(x − y_j). With `ties` it is the element of ∂f that moves least. `sums` are three vectors of d
-    and three of the atoms, `work` is that of `group_pairs`.
+    terms Σ_j p_j g sign(x − y_j). Where x and y_j nearly agree in an atom, s_j is large and the difference of the two
+    would lose the digits: s_j(x − y_j) is then added entry by entry. With `ties` it is the element of ∂f that moves
+    least. `sums` are three vectors of d and three of the atoms, `work` is that of `group_pairs`.
     """
     x, Ex, nx, E, lost, hits, touched, mine, scale = work
     taken, signs, apart, slopes, own, differ = sums
@@ -30,7 +32,7 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
         forget(latent)
         n_mine = own_atoms(first, last, xind, atoms, Ex, mine, scale)
         taken[:], signs[:], apart[:], slopes[:], own[:], differ[:] = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        mean[i, :] = 0.0
+        mean[i, :], field[i, :] = 0.0, 0.0
         if latent is None:  # the factors of a group that y has no entry in are those of x alone
             scales(mine, n_mine, Ex, groups, latent, SLOPE, scale)
             for k in range(n_mine):
@@ -43,7 +45,8 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
             if p[i, j] <= cut:
                 continue
             weight = p[i, j] / kept
-            n = pair_squares(x, Ex, nx, yptr[j], yptr[j + 1], yind, yval, atoms, E, lost, hits, touched)
+            y_row = yptr[j], yptr[j + 1], yind, yval
+            n = pair_squares(first, last, xind, x, Ex, nx, y_row, atoms, E, lost, hits, touched)
             if latent is not None:
                 for k in range(n_mine):
                     if E[mine[k]] < 0:
@@ -51,11 +54,16 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
                         touched[n] = mine[k]
                         n += 1
             scales(touched, n, E, groups, latent, SLOPE, scale)
+            near = False
             for k in range(n):
                 a = touched[k]
+                if E[a] < NEAR * Ex[a]:
+                    lost[a], scale[a], near = scale[a], 0.0, True
                 slopes[a] += weight * (scale[a] - own[a])
                 differ[a] += weight * ((1.0 if E[a] > 0 else 0.0) - (1.0 if nx[a] > 0 else 0.0))
                 E[a] = -1.0
+            if near:
+                _add_near(first, last, xind, y_row, x, atoms, weight, lost, field[i])
             for e in range(yptr[j], yptr[j + 1]):
                 t, y = yind[e], np.float64(yval[e])
                 mean[i, t] += weight * y
@@ -63,10 +71,10 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
                 signs[t] += weight * (_sign(x[t] - y) - _sign(x[t]))
                 apart[t] += weight * ((1.0 if x[t] != y else 0.0) - (1.0 if x[t] != 0 else 0.0))
             for k in range(n):
-                scale[touched[k]] = 0.0
+                scale[touched[k]] = lost[touched[k]] = 0.0
         for t in range(x.shape[0]):
             slope = slopes[atoms[t]] if atoms[t] >= 0 else 0.0
-            field[i, t] = x[t] * (1.0 + slope) - taken[t] + g[t] * (_sign(x[t]) + signs[t])
+            field[i, t] += x[t] * (1.0 + slope) - taken[t] + g[t] * (_sign(x[t]) + signs[t])
             if ties:
                 tied = 1.0 - (1.0 if x[t] != 0 else 0.0) - apart[t]
                 size = abs(field[i, t]) - g[t] * max(0.0, tied)
@@ -74,6 +82,22 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
         if ties:
             _shrink_groups(field[i], atoms, radii, nx, differ, slopes)
         leave(first, last, xind, atoms, x, Ex, nx)
+
+
+@kernel
+def _add_near(x_at, x_end, xind, y_row, x, atoms, weight, factors, field):
+    """field += weight·factor·(x − y) in the atoms that have a factor other than 0; features of both rows rise."""
+    y_at, y_end, yind, yval = y_row
+    while x_at < x_end or y_at < y_end:
+        if y_at == y_end or (x_at < x_end and xind[x_at] < yind[y_at]):
+            t, z = np.int64(xind[x_at]), x[xind[x_at]]
+        else:
+            t, z = np.int64(yind[y_at]), x[yind[y_at]] - np.float64(yval[y_at])
+            y_at += 1
+        if x_at < x_end and xind[x_at] == t:
+            x_at += 1
+        if atoms[t] >= 0 and factors[atoms[t]] != 0:
+            field[t] += weight * factors[atoms[t]] * z
 
 
 @kernel

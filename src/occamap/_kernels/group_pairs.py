@@ -310,7 +310,8 @@ def group_pairs(xptr, xind, xval, yptr, yind, yval, groups, latent, rows, column
             at = i
             forget(latent)
             n_mine = own_atoms(xptr[i], xptr[i + 1], xind, atoms, Ex, mine, scale)
-        n = pair_squares(x, Ex, nx, yptr[j], yptr[j + 1], yind, yval, atoms, E, lost, hits, touched)
+        y_row = yptr[j], yptr[j + 1], yind, yval
+        n = pair_squares(xptr[i], xptr[i + 1], xind, x, Ex, nx, y_row, atoms, E, lost, hits, touched)
         for k in range(n_mine):
             if E[mine[k]] < 0:
                 E[mine[k]] = Ex[mine[k]]

@@ -17,6 +17,7 @@ from occamap._kernels.jit import kernel
 from occamap._kernels.latent import balance, forget
 
 SLOPE, SHRINK = 0, 1
+FEW = 1e-3  # of the squares of an atom: less than that is no difference of sums
 
 
 @kernel
@@ -165,12 +166,14 @@ def own_atoms(first, last, indices, atoms, Ex, mine, mark):
 
 
 @kernel
-def pair_squares(x, Ex, nx, first, last, indices, data, atoms, E, lost, hits, touched):
+def pair_squares(x_first, x_last, xind, x, Ex, nx, y_row, atoms, E, lost, hits, touched):
     """E[a] of x − y in the atoms touched[:n] that y has entries in; in the others it is Ex[a]. Returns n.
 
-    The squares of x where y has no entry are Ex less what `lost` collects, and exactly 0 where no entry of x is left:
-    nothing cancels that matters. `lost` and `hits` are 0 at entry and exit; E[a] is −1 for atoms that are not touched.
+    The squares of x where y has no entry are Ex less what `lost` collects, and exactly 0 where no entry of x is left;
+    where so little is left that digits are, they are summed. `lost` and `hits` are 0 at entry and exit; E[a] is −1 for
+    atoms that are not touched. x has the entries x_first:x_last of xind; features of both rows rise.
     """
+    first, last, indices, data = y_row
     n = 0
     for e in range(first, last):
         t = indices[e]
@@ -186,10 +189,28 @@ def pair_squares(x, Ex, nx, first, last, indices, data, atoms, E, lost, hits, to
         if x[t] != 0:
             lost[a] += x[t] * x[t]
             hits[a] += 1
+    few = False
     for k in range(n):
         a = touched[k]
-        if hits[a] < nx[a]:
-            E[a] += max(0.0, Ex[a] - lost[a])
+        left = Ex[a] - lost[a] if hits[a] < nx[a] else 0.0
+        hits[a] = 1 if hits[a] < nx[a] and left < FEW * Ex[a] else 0
+        few = few or hits[a] > 0
+        E[a] += left if hits[a] == 0 else 0.0
         lost[a] = 0.0
-        hits[a] = 0
+    if few:
+        _add_left(x_first, x_last, xind, first, last, indices, x, atoms, hits, E)
+        for k in range(n):
+            hits[touched[k]] = 0
     return n
+
+
+@kernel
+def _add_left(x_at, x_last, xind, y_at, y_last, yind, x, atoms, chosen, E):
+    """E[a] += x_t² over the features t of the chosen atoms in which y has no entry."""
+    while x_at < x_last:
+        t = xind[x_at]
+        while y_at < y_last and yind[y_at] < t:
+            y_at += 1
+        if (y_at == y_last or yind[y_at] != t) and atoms[t] >= 0 and chosen[atoms[t]] > 0:
+            E[atoms[t]] += x[t] * x[t]
+        x_at += 1
