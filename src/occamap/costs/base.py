@@ -19,6 +19,7 @@ from occamap.errors import InputError
 
 Floats = NDArray[np.float64]
 Tick = Callable[[float], None] | None
+STRONGEST = 1e8  # a penalty next to the samples: half of the digits of float64 are left for the moves
 Rows = ArrayLike | sp.sparray | sp.spmatrix
 
 
@@ -86,7 +87,7 @@ class Cost(ABC):
     def grad(self, z: Rows) -> Any:
         """∇h(z), with sign(0) = 0 at a kink."""
         rows, single = self._rows(z, "z")
-        return like_rows(rows, self._gradient(rows), single)
+        return like_rows(rows, in_range(self._gradient, rows), single)
 
     def prox(self, w: Rows) -> Any:
         """prox_τ(w) = ∇h*(w) = argmin_z ½‖z − w‖² + τ(z)."""
@@ -187,6 +188,27 @@ class Cost(ABC):
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+def check_strength(strength: float, largest: float, name: str, other: str) -> None:
+    """Raise where a penalty is so strong next to the samples that its gradient has no digits left for them."""
+    if strength > STRONGEST * largest > 0:
+        raise InputError(
+            f"{name} must be at most 1e8 times the largest entry, {largest:g}, else float64 cannot tell the "
+            f"moves from rounding; got {strength:g}: take a smaller one, or {other}"
+        )
+
+
+def in_range(function: Callable[[Samples], NDArray[Any]], rows: Samples) -> NDArray[Any]:
+    """function(rows), or an error where that is beyond the range of float32 and in that of float64."""
+    with np.errstate(over="ignore"):
+        values = function(rows)
+    if rows.dtype == np.float32 and not np.isfinite(values).all():
+        wide = function(rows.astype(np.float64))[~np.isfinite(values)]
+        if np.isfinite(wide).any():
+            largest = np.max(np.abs(wide), where=np.isfinite(wide), initial=0.0)
+            raise InputError(f"z must be float64 for gradients as large as {largest:.3g}: float32 ends at 3e38")
+    return values
 
 
 def fill_rows(

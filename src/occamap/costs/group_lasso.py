@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from occamap._kernels.groups import SHRINK, SLOPE
 from occamap._validate import Samples, check_number
 from occamap._workers import Workers
-from occamap.costs.base import Cost, Tick
+from occamap.costs.base import Cost, Tick, check_strength
 from occamap.costs.generic import Displacer, Floats, LinearPairs, Pairs
 from occamap.costs.group_norms import GroupNorms
 from occamap.costs.group_pairs import GroupDisplacer, GroupPairs, check_ties, group_bytes
@@ -143,6 +143,12 @@ class GroupLasso(Cost):
 
     def _frozen(self, d: int) -> NDArray[np.bool_]:
         return self._rest(d)._frozen(d)
+
+    def _check_scale(self, largest: float) -> None:
+        sizes = np.array([found.size for found in self.groups.values()])
+        weights = np.sqrt(sizes) if self.weights is None else np.asarray(self.weights)
+        strongest = self.gamma * np.max(weights, initial=1.0, where=np.isfinite(weights))
+        check_strength(strongest, largest, "gamma times the weight of a group", "L1, whose moves stay exact")
 
     def _fits_float32(self, largest: float) -> bool:
         if not super()._fits_float32(largest):

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from occamap._kernels import koverlap
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_count, check_number
-from occamap.costs.base import Cost, row_sums
+from occamap.costs.base import STRONGEST, Cost, check_strength, row_sums
 from occamap.costs.generic import Displacer, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import walk
 from occamap.errors import InputError
+
+NEAR = 50.0  # x next to x − y, under Gibbs weights
+CHUNK = 2**20  # entries that are dense at a time then
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +104,13 @@ class KOverlap(Cost):
         prox = koverlap.prox_squared if self.squared else koverlap.prox_norm
         prox(indptr, data, self.k, self.gamma, np.empty(int(np.diff(indptr).max())), out)
         return out.reshape(w.data.shape).astype(w.dtype)
+
+    def _check_scale(self, largest: float) -> None:
+        if not self.squared:
+            check_strength(self.gamma, largest, "gamma", "L1, whose moves stay exact")
+        elif self.gamma > STRONGEST:
+            raise InputError(f"gamma must be at most 1e8 for KOverlap, else float64 cannot tell the moves from "
+                             f"rounding; got {self.gamma:g}: take a smaller one")
 
     def _pairs(self, Y: Samples) -> Pairs:
         return SqL2()._pairs(Y) if self.gamma == 0 else _KOverlapPairs(self, Y)
@@ -187,9 +197,25 @@ class _KOverlapDisplacer:
         field, mean = np.empty((2, n, d))
         sums = np.empty((3, LANES))
         koverlap.field(*walk(X), *self.columns, *lanes, levels, below, above, ties, sums, field, mean)
+        if not self.cost.squared:
+            size = np.abs(X.data).max(initial=0.0) if X.is_sparse else np.abs(X.data).max(axis=1)
+            near = (slopes * np.reshape(size, (-1, 1))).max(axis=1) > NEAR * self.cost.gamma
+            for i in np.flatnonzero(near).tolist():
+                field[i] = self._field(X.rows(i, i + 1), p[i], ties)
         rows = Samples((n, d), field)
         moves = -self.cost._prox(rows)
         if relax > 0:
             shift = mean - X.dense()
             moves = np.where(moves != 0, moves + relax * (shift - moves), 0.0)
         return sp.csr_array(moves.astype(X.dtype))
+
+    def _field(self, x: Samples, p: Floats, ties: int) -> Floats:
+        """The field of one row from the definition, for a row so near to a target that γ/‖x − y‖ costs digits."""
+        kept = np.flatnonzero(p > 1e-13 * p.max())
+        field, slack = np.zeros((2, x.shape[1]))
+        for part in np.array_split(kept, -(-kept.size * x.shape[1] // CHUNK)):
+            z = x.dense().astype(np.float64) - self.Y.take(part).dense()
+            rows, weights = Samples(z.shape, z), p[part] / p[kept].sum()
+            field += weights @ self.cost._gradient(rows)
+            slack += weights @ ((z == 0) * self.cost._kink(rows))
+        return np.asarray(np.sign(field) * np.maximum(np.abs(field) - ties * slack, 0.0))

@@ -12,11 +12,11 @@ from occamap._kernels import displace, stvs
 from occamap._kernels.jit import LANES
 from occamap._kernels.rows import ragged_sums
 from occamap._validate import Samples, check_number
+from occamap.costs.base import check_strength
 from occamap.costs.generic import Displacer, Floats, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import LaneDisplacer, LanePairs, aligned, tile_of, walk
 from occamap.costs.separable import Separable
-from occamap.errors import InputError
 
 SERIES = (1.0, 2.0, 1 / 3, -1 / 20, 1 / 56, -5 / 576)
 
@@ -65,11 +65,7 @@ class STVS(Separable):
         return np.full(z.shape[1], self.gamma)
 
     def _check_scale(self, largest: float) -> None:
-        if self.gamma > 1e8 * largest > 0:
-            raise InputError(
-                f"gamma must be at most 1e8 times the largest entry, {largest:g}, for STVS, else float64 cannot tell "
-                f"the moves from rounding; got {self.gamma:g}: take a smaller one, or L1, which it comes close to"
-            )
+        check_strength(self.gamma, largest, "gamma", "L1, which it comes close to")
 
     def _fits_float32(self, largest: float) -> bool:
         return super()._fits_float32(largest) and 1e-9 * largest < self.gamma < 10 * largest

@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from occamap._kernels import displace
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
-from occamap.costs.base import Cost, Rows, like_rows, row_sums
+from occamap.costs.base import Cost, Rows, in_range, like_rows, row_sums
 from occamap.costs.generic import Displacer, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import LaneDisplacer, LanePairs
 from occamap.errors import InputError
 
 SKEW = 1e-6  # by which AAᵀ may differ from the identity; what is left of it is then removed
+STRONGEST = 1e16  # γ: its square root times the rounding error is that of a cost
 ROUNDING = 1e-15  # of sums of products, relative to the sizes of their factors
 ACCURACY = 1e-13  # of a cost: where ‖z‖² − ‖Az‖² leaves less, ‖A⊥z‖² is summed instead
 CHUNK = 2**20  # entries that are dense at a time then
@@ -74,6 +75,11 @@ class Subspace(Cost):
         if np.shape(self.basis)[1] != d:
             raise InputError(f"basis must have one column for each of the {d} features; got {np.shape(self.basis)[1]}")
 
+    def _check_scale(self, largest: float) -> None:
+        if self.gamma > STRONGEST:
+            raise InputError("gamma must be at most 1e16 for Subspace, else float64 cannot tell what is in the span "
+                             f"from what is not; got {self.gamma:g}: take a smaller one")
+
     @cached_property
     def _directions(self) -> Floats:
         """Aᵀ."""
@@ -94,7 +100,7 @@ class Subspace(Cost):
     def _scaled(self, raw: Rows, name: str, factor: float) -> Any:
         """What is out of the span times a factor, in the container of the input."""
         rows, single = self._rows(raw, name)
-        out = self._scaled_rows(rows, factor)
+        out = in_range(lambda z: self._scaled_rows(z, factor), rows)
         if rows.is_sparse:
             csr = sp.csr_array(out)
             rows = replace(rows, indices=csr.indices, indptr=csr.indptr.astype(np.int64))
