@@ -24,6 +24,7 @@ SolveAt = Callable[[float, "Floats | None"], "Solution"]
 
 SCALES = ("mean", "median", "std", "max", "absolute", "perplexity")
 STEP = 4.0  # between steps of the ε schedule
+FOUND = 0.05  # by which effective targets may differ from those asked for
 GENTLE = 0.02  # × typical cost: from here up no schedule is needed
 
 
@@ -45,6 +46,14 @@ class EpsilonRule:
         if self.scale == "absolute":
             return "absolute"
         return f"perplexity {self.value:g}" if self.scale == "perplexity" else f"{self.value:g} × {self.scale} cost"
+
+    def check(self, effective_targets: float, max_iter: int) -> None:
+        """Raise unless a solve that converged has the targets asked for: those on the way to its ε may not have."""
+        if self.scale == "perplexity" and abs(math.log(effective_targets / self.value)) > FOUND:
+            raise InputError(
+                f"epsilon={self.value:g} effective targets were not found: the solves of the search ended after "
+                f"max_iter={max_iter} iterations, and there are {effective_targets:.4g}: raise max_iter"
+            )
 
     def resolve(
         self,
@@ -106,7 +115,7 @@ def _statistic(
     if scale == "max":
         return top
     if scale == "std":
-        return math.sqrt(sum(costs.over(passes.variance, workers, (a,), b, mean)))
+        return mean * math.sqrt(sum(costs.over(passes.variance, workers, (a,), b, mean))) if mean > 0 else 0.0
 
     def smallest(mass: float) -> float:
         """The smallest cost at or below which there is this much of the mass of a ⊗ b."""

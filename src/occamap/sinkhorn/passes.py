@@ -80,8 +80,8 @@ def means(tile: Tile, workers: Workers, a: Floats, b: Floats) -> tuple[Floats, F
 
 
 def variance(tile: Tile, workers: Workers, a: Floats, b: Floats, mean: float) -> float:
-    """Σ_ij a_i b_j (C_ij − mean)²"""
-    return _total(tile, workers, a, b, lambda C: (C - mean) ** 2)
+    """Σ_ij a_i b_j (C_ij/mean − 1)²: squares of costs themselves may be beyond the range of float64."""
+    return _total(tile, workers, a, b, lambda C: ((C - mean) / mean) ** 2)
 
 
 def mass_below(tile: Tile, workers: Workers, a: Floats, b: Floats, cost: float) -> float:

@@ -11,11 +11,12 @@ import numpy as np
 from occamap._workers import Workers
 from occamap.sinkhorn.epsilon import EpsilonRule
 from occamap.sinkhorn.operator import Costs
-from occamap.sinkhorn.solution import Floats, Solution
+from occamap.sinkhorn.solution import Floats, Solution, Status
 from occamap.sinkhorn.solve import solve
 
 C = TypeVar("C", bound=Costs)
 
+COARSE = 1e-3  # the tolerance while an ε is looked for
 FINEST = 1e-6  # below this tolerance costs are float64
 SHOWS = 0.1  # of the tolerance: by so much rounding may change entries of the plan, relative to them
 
@@ -54,12 +55,14 @@ class Solver:
                 progress=progress,
             )
 
-        coarse = max(self.tol, 1e-3)
-        found = self.rule.resolve(costs, a, b, workers, lambda eps, start: at([eps], coarse, start), near)
+        found = self.rule.resolve(costs, a, b, workers, lambda eps, start: at([eps], COARSE, start), near)
         epsilons, start = found
         if start is None and near is not None and np.ptp(near[1]) <= 1e6 * epsilons[-1]:  # else of another scale
             epsilons, start = epsilons[-1:], near[1]
-        return at(epsilons, self.tol, start)
+        solution = at(epsilons, self.tol, start)
+        if solution.status is Status.CONVERGED:
+            self.rule.check(solution.effective_targets, self.max_iter)
+        return solution
 
     def within(
         self,
