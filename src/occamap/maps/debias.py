@@ -148,8 +148,9 @@ def _field(side: Side, displacer: Displacer, X: Samples, weights: Floats, patter
 
 def _survives(cost: Cost, excess: Floats, pattern: sp.csr_array) -> NDArray[np.bool_]:
     """Where the prox of the excess, as `_field` gives it, is not 0, at the stored entries of the pattern."""
-    if excess.ndim == 1:
-        assert isinstance(cost, Separable)
+    if excess.ndim == 1 and isinstance(cost, Separable):
         return np.asarray(cost._shrink(excess, pattern.indices) != 0)
+    if excess.ndim == 1:  # another whose γ is 0, and which is moved as ½‖z‖² is: it shrinks nothing
+        return np.asarray(excess != 0)
     rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
     return np.asarray(cost._prox(Samples(excess.shape, excess))[rows, pattern.indices] != 0)
