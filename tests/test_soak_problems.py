@@ -1,0 +1,321 @@
+"""Generated problems: a share of the soak, what its checks see, and the faults that it found."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from occamap import L1, STVS, GroupLasso, KOverlap, MongeMap, SqL2, Subspace
+from occamap.costs import Cost
+from occamap.errors import InputError, NotConvergedWarning
+from occamap.maps.side import Side
+from occamap.sinkhorn import EpsilonRule
+from occamap.sinkhorn.solve import _Sweep
+from soak.generate import problem
+from soak.problems import attempt, run
+from soak.problems_bounds import FaultError
+from soak.problems_check import examine
+from soak.reference import Penalty
+from soak.tally import Tally
+
+Patch = pytest.MonkeyPatch
+HANGS, ENDS = 3, 5
+
+
+# -- the soak itself -------------------------------------------------------------------------------------------
+
+
+def test_a_share_of_the_problems_ends_right_or_refused() -> None:
+    tally = Tally("problems", seed=7, share=0.002)
+    run(tally)
+    assert not tally.faults
+    assert tally.total() == 200
+    right = sum(count for endings in tally.counts.values() for end, count in endings.items() if end.startswith("right"))
+    assert right > 0.85 * tally.total()
+    assert {what.split(",")[0] for what in tally.counts} >= {"SqL2", "L1", "STVS", "KOverlap", "GroupLasso", "Subspace"}
+
+
+def stuck(seed: int, theirs: Connection) -> None:
+    """Stands for `soak.problems.work`: one problem never ends, another ends the process."""
+    theirs.send(None)
+    while True:
+        try:
+            start, stop = theirs.recv()
+        except EOFError:
+            return
+        for number in range(start, stop):
+            if number == HANGS:
+                time.sleep(60)
+            if number == ENDS:
+                os._exit(1)
+            theirs.send(("some", "right", False, 0.0, 0.0))
+
+
+def test_a_problem_that_hangs_or_ends_the_process_is_named_and_the_others_go_on() -> None:
+    tally = Tally("problems", share=1e-4)
+    begun = time.monotonic()
+    run(tally, limit=4.0, target=stuck)
+    assert tally.counts == {"some": {"right": 8}, "time": {"fault": 1}, "process": {"fault": 1}}
+    assert tally.faults == [
+        "time: problem 3 of seed 0 took more than 4 s",
+        "process: problem 5 of seed 0 ended it",
+    ]
+    assert time.monotonic() - begun < 50
+
+
+def test_a_problem_is_the_same_when_it_is_asked_for_again() -> None:
+    for number in range(40):
+        once, again = problem(3, number), problem(3, number)
+        assert (once.kind, once.options, once.cost) == (again.kind, again.options, again.cost)
+        for x, y in ((once.X, again.X), (once.Y, again.Y), (once.new, again.new)):
+            assert x.dtype == y.dtype
+            same = (x != y).nnz == 0 if sp.issparse(x) else np.array_equal(x, y)
+            assert same
+
+
+def plain_problem() -> Any:
+    """The first problem of L1 that is moved, dense, in float64 and converged."""
+    for number in range(400):
+        posed = problem(0, number)
+        plain = posed.kind == "L1" and isinstance(posed.X, np.ndarray) and posed.X.dtype == np.float64
+        simple = posed.options["epsilon_scale"] == "mean" and "debias" not in posed.options and posed.X.size > 20
+        if plain and simple and examine(posed).ending == "right":
+            return posed
+    raise AssertionError("no such problem")
+
+
+def scaled(method: Callable[..., Any], factor: float) -> Callable[..., Any]:
+    return lambda *arguments, **options: method(*arguments, **options) * factor
+
+
+def warns(method: Callable[..., Any]) -> Callable[..., Any]:
+    def warned(*arguments: Any, **options: Any) -> Any:
+        np.log(np.zeros(1))
+        return method(*arguments, **options)
+
+    return warned
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise ZeroDivisionError("float division by zero")
+
+
+def silent(self: MongeMap, *arguments: Any) -> MongeMap:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return FIT(self, *arguments)
+
+
+FIT = MongeMap.fit
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "broken", "told"),
+    [
+        (Cost, "pairwise", scaled(Cost.pairwise, 1 + 1e-9), "pairwise is"),
+        (MongeMap, "weights", scaled(MongeMap.weights, 1 + 1e-9), "sums of weights is"),
+        (MongeMap, "weights", scaled(MongeMap.weights, np.nan), "weights is not finite"),
+        (MongeMap, "potential", scaled(MongeMap.potential, 1 + 1e-6), "potential is"),
+        (MongeMap, "displacement", scaled(MongeMap.displacement, 1 + 1e-9), "displacement is"),
+        (MongeMap, "transform", scaled(MongeMap.transform, 1 + 1e-9), "transform is"),
+        (MongeMap, "inverse_transform", scaled(MongeMap.inverse_transform, 1 + 1e-6), "inverse_transform is"),
+        (MongeMap, "weights", warns(MongeMap.weights), "RuntimeWarning at"),
+    ],
+)
+def test_the_check_sees_what_is_wrong(where: Any, name: str, broken: Any, told: str, monkeypatch: Patch) -> None:
+    posed = plain_problem()
+    monkeypatch.setattr(where, name, broken)
+    with pytest.raises(FaultError, match=told):
+        examine(posed)
+
+
+def test_an_error_that_is_not_typed_is_a_fault(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(MongeMap, "fit", fails)
+    _, ending, fault, _ = attempt(0, 0)
+    assert fault
+    assert ending.startswith("ZeroDivisionError at")
+
+
+def test_a_fit_that_does_not_say_that_it_has_not_converged_is_a_fault(monkeypatch: Patch) -> None:
+    number = next(number for number in range(300) if examine(problem(0, number)).ending == "right, not converged")
+    monkeypatch.setattr(MongeMap, "fit", silent)
+    with pytest.raises(FaultError, match="status max_iter, warned: False"):
+        examine(problem(0, number))
+
+
+@pytest.mark.parametrize(("f_off", "g_off", "told"), [(0.1, 0.0, "f_ is"), (0.0, 0.5, "converged at")])
+def test_potentials_that_are_not_of_the_plan_are_a_fault(
+    f_off: float, g_off: float, told: str, monkeypatch: Patch
+) -> None:
+    posed, finish = plain_problem(), _Sweep.finish
+
+    def wrong(self: _Sweep, g: Any) -> Any:
+        f, g, error = finish(self, g + g_off * self.epsilon * np.eye(g.size)[0])
+        return f + f_off * self.epsilon, g, error
+
+    monkeypatch.setattr(_Sweep, "finish", wrong)
+    with pytest.raises(FaultError, match=told):
+        examine(posed)
+
+
+# -- the reference ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        Penalty("L1", 0.7, weights=np.array([0.0, 1.0, 2.0, 0.5, 1.0])),
+        Penalty("STVS", 0.7),
+        Penalty("KOverlap", 0.7, k=2),
+        Penalty("KOverlap", 0.7, k=3, squared=False),
+        Penalty("GroupLasso", 0.7, groups=[[0, 1], [2, 4]], l1_ratio=0.3),
+        Penalty("GroupLasso", 0.7, groups=[[0, 1, 2], [2, 3], [1, 4]]),
+        Penalty("Subspace", 0.7, basis=np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0].T),
+    ],
+)
+def test_the_prox_of_the_reference_is_a_minimum_and_its_gradient_a_slope(penalty: Penalty) -> None:
+    random = np.random.default_rng(1)
+    w = 2 * random.normal(size=(4, 5))
+    z = penalty.prox(w)
+
+    def objective(z: Any) -> Any:
+        return 0.5 * ((z - w) ** 2).sum(axis=-1) + penalty.penalty(z)
+
+    for size in (1e-3, 1e-1, 1.0):
+        assert np.all(objective(z) <= objective(z + size * random.normal(size=z.shape)) + 1e-8)
+    step = 1e-6 * random.normal(size=w.shape)
+    slope = (penalty.value(w + step) - penalty.value(w - step)) / 2
+    np.testing.assert_allclose(slope, (penalty.gradient(w) * step).sum(axis=-1), rtol=1e-3, atol=1e-10)
+
+
+# -- what it found ---------------------------------------------------------------------------------------------
+
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(6, 4)), RANDOM.normal(size=(5, 4)) + 1
+
+
+@pytest.mark.parametrize("cost", [SqL2(), L1(0.5), STVS(0.5), GroupLasso(0.5, [[0, 1], [2, 3]]), KOverlap(0.5, 2)])
+@pytest.mark.parametrize("far", [1e9, 1e20, 1e60])
+def test_samples_far_from_all_targets_move_by_finite_numbers(cost: Cost, far: float) -> None:
+    fitted = MongeMap(cost, epsilon=1e-3, tol=1e-2).fit(X, Y)
+    np.testing.assert_allclose(fitted.weights(far * X).sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(fitted.potential(far * X)).all()
+    moved = fitted.transform(far * X)
+    assert np.abs(moved).max() < 1e-6 * far
+
+
+def test_samples_so_far_that_costs_cannot_be_divided_are_refused() -> None:
+    fitted = MongeMap(SqL2(), epsilon=1e-3, tol=1e-2).fit(1e-100 * X, 1e-100 * Y)
+    with pytest.raises(InputError, match="samples must be near enough to the fitted ones"):
+        fitted.transform(1e135 * X)
+
+
+def test_a_sample_without_mass_far_from_all_others_does_not_spoil_a_fit() -> None:
+    outlying, a = np.vstack([X, 1e12 * np.ones(4)]), np.array([1.0] * 6 + [0.0])
+    fitted = MongeMap(SqL2(), epsilon=1e-3, tol=1e-2).fit(outlying, Y, a=a)
+    np.testing.assert_allclose(fitted.f_[:6], MongeMap(SqL2(), epsilon=1e-3, tol=1e-2).fit(X, Y).f_, rtol=1e-8)
+
+
+def test_the_free_constant_of_potentials_does_not_grow() -> None:
+    x, y = np.array([[0.0], [0], [0], [0], [1]]), np.array([[0.0], [0], [1], [1]])
+    fitted = MongeMap(SqL2(), epsilon=0.004).fit(x, y)
+    s = (fitted.g_ - SqL2().pairwise(x, y)) / fitted.epsilon_
+    top = s.max(axis=1)
+    f = -fitted.epsilon_ * (top + np.log(np.exp(s - top[:, None]) @ fitted.b_))
+    np.testing.assert_allclose(fitted.f_, f, rtol=0, atol=1e-13 * fitted.epsilon_)
+
+
+def test_effective_targets_that_a_search_cut_short_did_not_find_are_refused() -> None:
+    rule = EpsilonRule(2.0, "perplexity")
+    rule.check(2.02, 5)
+    with pytest.raises(InputError, match=r"2 effective targets were not found.*max_iter=5 .*are 3: raise max_iter"):
+        rule.check(3.0, 5)
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        x, y = np.exp(2 * random.normal(size=(2, 5, 2)))
+        model = MongeMap(SqL2(), epsilon=1.2, epsilon_scale="perplexity", max_iter=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)
+            try:
+                model.fit(x, y)
+            except InputError:
+                continue
+        assert not model.converged_ or abs(np.log(model.report_.effective_targets / 1.2)) < 0.05
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e130])
+def test_the_deviation_of_costs_of_any_size(scale: float) -> None:
+    fitted = MongeMap(SqL2(), epsilon=0.5, epsilon_scale="std").fit(scale * X, scale * Y)
+    C = SqL2().pairwise(X, Y)
+    assert fitted.epsilon_ / scale / scale == pytest.approx(0.5 * C.std(), rel=1e-12)
+
+
+def test_debiasing_where_a_penalty_of_no_sum_has_gamma_0() -> None:
+    with pytest.warns(UserWarning, match="debias=True"):
+        moved = MongeMap(KOverlap(0.0, 2), debias=True).fit(X, Y).displacement(X)
+    np.testing.assert_allclose(moved.toarray(), MongeMap(SqL2()).fit(X, Y).displacement(X).toarray(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("cost", [GroupLasso(1.0, [[0, 1], [2, 3]]), KOverlap(1.0, 2, squared=False)])
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_a_sample_next_to_its_target_moves_there(cost: Cost, container: Any) -> None:
+    x = np.array([[1e6, 2e6, 3e6, 4e6], [-1e6, 5e6, -3e6, 2e6]])
+    y = x * (1 + 1e-12 * RANDOM.normal(size=x.shape))
+    moved = MongeMap(cost, epsilon=1e-4).fit(container(x), container(y)).displacement(container(x)).toarray()
+    np.testing.assert_allclose(moved, y - x, rtol=0, atol=1e-13)
+
+
+def test_what_is_left_of_a_group_in_which_samples_agree_but_for_little() -> None:
+    cost = GroupLasso(1.0, [[0, 1, 2]], weights=[1.0])
+    x, y = sp.csr_array([[1e6, 1e-5, 0.0]]), sp.csr_array([[1e6, 0.0, 0.0]])
+    assert cost.pairwise(x, y)[0, 0] == pytest.approx(1e-5 + 0.5e-10, rel=1e-9)
+    np.testing.assert_allclose(MongeMap(cost).fit(x, y).displacement(x).toarray(), [[0.0, -1e-5, 0.0]], atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("cost", "told"),
+    [
+        (GroupLasso(1e10, [[0, 1]]), "gamma times the weight of a group must be at most 1e8 times the largest entry"),
+        (GroupLasso(1.0, [[0, 1]], weights=[1e10]), "got 1e.10: take a smaller one, or L1"),
+        (KOverlap(1e10, 2, squared=False), "gamma must be at most 1e8 times the largest entry"),
+        (KOverlap(1e10, 2), "gamma must be at most 1e8 for KOverlap"),
+        (Subspace(1e20, np.eye(4)[:2]), "gamma must be at most 1e16 for Subspace"),
+    ],
+)
+def test_a_penalty_that_leaves_no_digits_for_the_samples_is_refused(cost: Cost, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        MongeMap(cost).fit(X, Y)
+
+
+def test_a_gradient_beyond_float32_asks_for_float64() -> None:
+    cost, z = Subspace(1e12, np.eye(2)[:1]), np.full(2, 1e30)
+    with pytest.raises(InputError, match=r"z must be float64 for gradients as large as 1e\+42"):
+        cost.grad(z.astype(np.float32))
+    assert cost.grad(z)[1] == pytest.approx(1e42)
+    assert L1(1.0, [np.inf, 1.0]).grad(np.ones(2, np.float32))[0] == np.inf
+
+
+def test_weights_that_are_not_finite_do_not_leave_a_side(monkeypatch: Patch) -> None:
+    fitted = MongeMap(SqL2()).fit(X, Y)
+    monkeypatch.setattr(Side, "_prepare", lambda self, samples, *_: (samples, Endless()))
+    with pytest.raises(InputError, match="samples must be near enough"):
+        fitted.weights(X)
+
+
+class Endless:
+    """Pairs of which all costs are infinite."""
+
+    @property
+    def pairs(self) -> Endless:
+        return self
+
+    def block(self, samples: Any) -> Any:
+        return np.full((samples.shape[0], 5), np.inf)
