@@ -19,7 +19,7 @@ from pathlib import Path
 from soak.commands import JOBS, Job, environment, finish, incomplete, start, unsound, write_cells
 from soak.tally import Tally
 
-KILLS, INTERRUPTS, TERMINATIONS, DISKS = 300, 48, 12, 24
+KILLS, INTERRUPTS, TERMINATIONS, DISKS = 270, 36, 12, 20
 IN_A_ROW = 3  # ends of one run before it may finish
 AT_ONCE = 2
 READ_ONLY = "read-only"
