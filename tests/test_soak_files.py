@@ -485,6 +485,14 @@ def test_names_that_are_absent_from_a_store_are_not_read_as_empty_texts(store):
         _h5ad.read(store)
 
 
+@pytest.mark.parametrize(("form", "chunk"), [("csr", "obs/condition/codes/0"), ("dense", "X/0.0")])
+def test_labels_and_numbers_that_are_absent_altogether_are_not_read_as_zeros(form, chunk, cells, tmp_path):
+    store = Path(shutil.copytree(cells / f"{form}.zarr", tmp_path / "x.zarr"))
+    (store / chunk).unlink()
+    with pytest.raises(InputError, match=r"all 1 chunks of (obs/condition/codes|X) are absent"):
+        _h5ad.read(store)
+
+
 def test_a_store_does_not_promise_chunks_by_the_million(store):
     at = store / "X" / "data" / ".zarray"
     told = json.loads(at.read_text()) | {"shape": [10**7], "chunks": [1]}

@@ -102,6 +102,16 @@ def _codecs(tree: Any, inside: bool = False) -> Iterator[str]:
         yield str(tree)
 
 
+def _needed(group: Any) -> Iterator[tuple[str, Any]]:
+    """Arrays of which some chunk must be there: a dense X that is not 0 throughout, labels of several categories."""
+    if "X" in group and hasattr(group["X"], "nchunks"):
+        yield "X", group["X"]
+    for place, array in arrays(group["obs"], "obs/"):
+        beside = f"{place.removesuffix('codes')}categories"
+        if place.endswith("/codes") and beside in group and group[beside].shape[0] > 1:
+            yield place, array
+
+
 def lacking(group: Any) -> str | None:
     """What sparse matrices lack, in words: Zarr itself takes chunks that are not there for zeros.
 
@@ -112,6 +122,9 @@ def lacking(group: Any) -> str | None:
         names: Any = group.get(place)
         if hasattr(names, "nchunks") and names.nchunks > names.nchunks_initialized:  # no name is an empty text
             return f"{names.nchunks - names.nchunks_initialized} of the {names.nchunks} chunks of {place} are absent"
+    for place, array in _needed(group):
+        if array.nchunks and not array.nchunks_initialized:
+            return f"all {array.nchunks} chunks of {place} are absent"
     layers = group.get("layers", {})
     found = {"X": group["X"]} if "X" in group else {}
     for name, matrix in (found | {f"layers/{layer}": layers[layer] for layer in layers}).items():
