@@ -12,6 +12,8 @@ import pytest
 from occamap import _memory
 from occamap._workers import MOST, Workers, count_jobs
 from occamap.errors import InputError
+from soak import limits
+from soak.tally import Tally
 
 
 def group(folder: Path, limit: str, used: int, idle: int = 0) -> None:
@@ -80,3 +82,26 @@ def test_threads_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.Mon
     said = "n_jobs must be a number of threads that this process can start"
     with pytest.raises(InputError, match=said), Workers(2) as workers:
         list(workers.map(abs, [1, 2]))
+
+
+def test_a_share_of_the_soak() -> None:
+    tally = Tally("limits", share=0.03)
+    limits.run(tally)
+    assert not tally.faults
+    assert tally.total() >= 3
+
+
+def test_no_memory_even_for_code_is_one_sentence() -> None:
+    code = "import sys, occamap.cli.app as app\nfrom occamap.cli.main import main\n"
+    code += "def run(_): raise MemoryError\napp.run = run\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "occamap: not enough memory for this\n")
+
+
+def test_the_number_that_an_evaluation_asks_for_is_enough() -> None:
+    """It is told of all that splits need, components and blocks of costs among it, before anything is computed."""
+    tally = Tally("limits")
+    sizes = {"work": "evaluate", "n": 586, "m": 938, "d": 120, "kind": "dense", "cost": "l1", "n_jobs": 2}
+    limits._follow(tally, {**sizes, "room": 8_000_000})
+    assert not tally.faults
+    assert tally.counts["evaluate within a budget"] == {"kept, after 1 refused": 1}

@@ -14,5 +14,7 @@ def main() -> None:
         run(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(130)
+    except MemoryError:  # before a command has begun: there is none left even for its code
+        sys.exit("occamap: not enough memory for this")
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and written: an interrupt now changes nothing

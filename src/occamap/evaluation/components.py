@@ -55,9 +55,8 @@ class Gram:
         budget: Budget,
         within: NDArray[Any] | None = None,
     ) -> None:
-        n, m = control.shape[0], target.shape[0]
-        pairs = m * (n + m) + (n * n if within is None else 0)
-        budget.require(4.0 * pairs, f"computing inner products of {n + m:,} cells")
+        cells = control.shape[0] + target.shape[0]
+        budget.require(gram_bytes(control, target, within), f"computing inner products of {cells:,} cells")
         self.control, self.target = control.csr(), target.csr()
         self.within = gram_within(control, workers) if within is None else within
         self.across, self.beyond = _gram(control, target, workers), _gram(target, target, workers)
@@ -84,6 +83,18 @@ class Gram:
         axes = X.T @ weights[:n] + Y.T @ weights[n:] - np.outer(mean, weights.sum(axis=0))
         axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
         return Components(axes.astype(self.control.dtype), mean @ axes)
+
+
+def gram_bytes(control: Samples, target: Samples, within: NDArray[Any] | None) -> float:
+    """What inner products take, and while they are computed a block of them in float64 and squares of the entries."""
+    n, m = control.shape[0], target.shape[0]
+    pairs = m * (n + m) + (n * n if within is None else 0)
+    return 4.0 * pairs + 2 * 8.0 * BLOCK * max(n, m) + 4.0 * max(control.data.nbytes, target.data.nbytes)
+
+
+def components_bytes(cells: float) -> float:
+    """What it takes to find the components of so many cells: for few, all eigenvectors, and LAPACK's work space."""
+    return 4.0 * cells**2 + (40.0 * cells**2 if cells <= SMALL else 0.0)
 
 
 def gram_within(cells: Samples, workers: Workers) -> NDArray[Any]:

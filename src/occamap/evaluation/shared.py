@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 from occamap._memory import Budget
 from occamap._optional import optional
 from occamap._workers import Workers
+from occamap.costs import SqL2
+from occamap.costs.lanes import pairs_bytes
 from occamap.errors import InputError
-from occamap.evaluation.components import Gram
+from occamap.evaluation.components import Gram, components_bytes, gram_bytes
 from occamap.evaluation.markers import moments, welch_t
 from occamap.evaluation.protocol import Condition, Protocol
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem, check_problem
+from occamap.maps.side import move_bytes
 from occamap.selection.plan import Plan
 from occamap.selection.splits import Split
 from occamap.sinkhorn import EpsilonRule, Solver, cost_family
+from occamap.sinkhorn.operator import working_bytes
 from occamap.tl.cells import Mask, numbers
 
 Floats = NDArray[np.float64]
@@ -113,13 +117,16 @@ def share(
     penalties = protocol.penalties()
     problem = check_problem(sides[0], sides[1], None, None, [cost for _, cost, _ in penalties], max_memory)
     tick()
+    samples, budget = (problem.source, problem.target), Budget(max_memory)
+    reserve = gram_bytes(*samples, within) + least_bytes(problem, protocol, workers.count)
+    budget.require(reserve, f"evaluating {sum(side.shape[0] for side in samples):,} cells")
     families = []
     for _, cost, gammas in penalties:
         families.append(
-            cost_family(cost, problem.source, problem.target, gammas, max_memory, workers, lambda _: tick())
+            cost_family(cost, *samples, gammas, max_memory, workers, lambda _: tick(), reserve=reserve)
         )
         tick()
-    gram = Gram(problem.source, problem.target, workers, Budget(max_memory), within)
+    gram = Gram(*samples, workers, budget, within)
     solvers = [
         Solver(EpsilonRule(value, protocol.epsilon_scale), None, protocol.tol, protocol.max_iter)
         for value in protocol.epsilon
@@ -137,6 +144,16 @@ def share(
     )
     t = welch_t(moments(problem.target.csr()), moments(problem.source.csr()))
     return Shared(condition, protocol, plan, gram, t)
+
+
+def least_bytes(problem: Problem, protocol: Protocol, threads: int) -> float:
+    """What a split takes where costs are computed again and again: components, blocks of costs, moves of test cells."""
+    (n, d), target = problem.source.shape, problem.target
+    train, test = (1 - protocol.test_size) * (n + target.shape[0]), protocol.test_size * (n + target.shape[0])
+    costs = [cost for _, cost, _ in protocol.penalties()] or [SqL2()]
+    moving = max(move_bytes(cost, target, threads) for cost in costs)
+    fitting = working_bytes(target.shape[0], threads) + pairs_bytes(target)
+    return components_bytes(train) + max(moving, fitting) + 2 * 8.0 * test * d + 3 * 8.0 * test**2
 
 
 def highly_variable(sides: list[sp.csr_array], count: int) -> Mask:

@@ -15,6 +15,7 @@ from occamap._validate import check_samples
 from occamap._workers import Workers
 from occamap.costs import SqL2
 from occamap.errors import InputError
+from occamap.evaluation.components import components_bytes
 from occamap.evaluation.markers import moments, welch_t
 from occamap.evaluation.protocol import SQL2, SQL2_PCA, Protocol
 from occamap.evaluation.scores import Floats, Means, Prediction, Row
@@ -49,10 +50,10 @@ def score_split(shared: Shared, k: int, workers: Workers, tick: Callable[[int], 
 
 
 def split_bytes(shared: Shared) -> float:
-    """About what a split takes: the inner products of its train cells, costs of three kinds, and dense moves, twice."""
+    """About what a split takes: the components of its train cells, costs of three kinds, and dense moves, twice."""
     (n, d), m = shared.problem.source.shape, shared.problem.b.size
     held = shared.protocol.test_size
-    return 4.0 * ((1 - held) * (n + m)) ** 2 + 3 * 8.0 * n * m + 2 * 8.0 * held * n * d
+    return components_bytes((1 - held) * (n + m)) + 3 * 8.0 * n * m + 2 * 8.0 * held * n * d
 
 
 class Held:
