@@ -183,7 +183,7 @@ def evaluate(
     out.print(_drawn(table))
     if result["rows_not_converged"]:
         out.print(Text(f"{result['rows_not_converged']} rows did not converge: {result['message']}", style="yellow"))
-    show_files(out_directory, record.files, time.perf_counter() - begun)
+    show_files(out_directory, record, time.perf_counter() - begun)
 
 
 evaluate.__doc__ = HELP

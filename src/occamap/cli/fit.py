@@ -14,6 +14,7 @@ from occamap.cli import options as given
 from occamap.cli.console import literal, out, progress
 
 if TYPE_CHECKING:
+    from occamap.run_record import RunRecord
     from occamap.runs.fitting import FitRun
 
 SHOWN = 10  # genes
@@ -24,8 +25,8 @@ DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]gene
 move most first), [bold]cells.csv[/bold] and [bold]targets.csv[/bold] (a row a control and a target cell), \
 [bold]report.html[/bold] (one page for a browser) and [bold]run.json[/bold] (what was asked, with what, \
 and what came of it); with --by also a table of genes for each group, where held-out cells choose also \
-[bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (a row a set). All of them appear together, \
-or none.
+[bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (a row a set). Each of them \
+appears whole or not at all, run.json last. Ended before its time, the same command goes on where it was.
 
 [bold]Examples[/bold]
   occamap fit cells.h5ad --groupby condition --control control --target stimulated --out run
@@ -184,7 +185,7 @@ def show(done: FitRun, seconds: float) -> None:
     if done.pathways is not None:
         out.print(Text(f"\n{sets_words(result['gene_sets'])}"), soft_wrap=True)
         out.print(pathway_rows(done.pathways.head(SHOWN)))
-    show_files(done.directory, done.record.files, seconds)
+    show_files(done.directory, done.record, seconds)
 
 
 def null_words(result: dict[str, Any]) -> str:
@@ -243,7 +244,11 @@ def pathway_rows(table: object) -> Table:
     return drawn
 
 
-def show_files(directory: object, files: dict[str, str], seconds: float) -> None:
-    """What was written, and how long it took."""
+def show_files(directory: object, record: RunRecord, seconds: float) -> None:
+    """What was written, how long it took, and what had been done before."""
+    known = (record.result.get(f"{what}_from_earlier_runs", 0) for what in ("pieces", "splits"))
+    files, earlier = record.files, sum(known)
     listed = ", ".join(files.values())
+    if earlier:
+        out.print(Text(f"\n{earlier:,} halves or splits of the cells were there from a run that was ended."))
     out.print(Text(f"\n{seconds:.1f} s; wrote {listed} in ") + literal(directory, longest=4096), soft_wrap=True)

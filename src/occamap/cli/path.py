@@ -22,7 +22,8 @@ HELP = """Compare strengths of the penalty on held-out cells, and choose: how sp
 
 DIR gets [bold]path.csv[/bold] (a row a γ), [bold]path.png[/bold] (divergence against density), \
 [bold]map.occamap[/bold] (the chosen map: the sparsest within one standard error of the most faithful or, with \
---max-density, the most faithful at or below it) and [bold]run.json[/bold]. All of them appear together, or none.
+--max-density, the most faithful at or below it) and [bold]run.json[/bold]. Each of them \
+appears whole or not at all, run.json last. Ended before its time, the same command goes on where it was.
 
 [bold]Examples[/bold]
   occamap path cells.h5ad --groupby condition --control control --target stimulated --out path
@@ -133,4 +134,4 @@ def _show(done: PathRun, seconds: float) -> None:
         )
     out.print(drawn)
     out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
-    show_files(done.directory, done.record.files, seconds)
+    show_files(done.directory, done.record, seconds)
