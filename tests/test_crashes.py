@@ -17,7 +17,7 @@ import pytest
 import occamap as oc
 from occamap import _kept, _locks
 from occamap._files import SUFFIX, check_directory, clear_parts, replacing, replacing_paths
-from occamap.errors import BusyError, NotConvergedWarning
+from occamap.errors import BusyError, InputError, NotConvergedWarning
 from occamap.genes import subsampled_means
 from occamap.runs import fitting, paths
 from occamap.runs.options import MapOptions, Question
@@ -161,7 +161,7 @@ def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / _locks.NAME).symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic"), _locks.holding(tmp_path / "run"):
+    with pytest.raises(InputError, match="what is there is none: remove it"), _locks.holding(tmp_path / "run"):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
 
@@ -266,11 +266,44 @@ def test_what_a_kept_half_warned_of_is_said_again(tmp_path):
         assert len(told) == 4
 
 
+@pytest.mark.parametrize("kind", ["fifo", "huge", "link", "folder"])
+def test_what_stands_in_the_place_of_a_piece_may_be_anything(kind, cells, tmp_path, end_after):
+    end_after(2)
+    with pytest.raises(EndedError):
+        RUNS["fit"](cells, tmp_path)
+    end_after(0)
+    first = tmp_path / _kept.NAME / pieces(tmp_path)[0]
+    first.unlink()
+    if kind == "fifo":
+        os.mkfifo(first)
+    elif kind == "huge":
+        with first.open("wb") as stream:
+            stream.truncate(2**34)  # sparse: it takes no room, and would take 16 GB to read
+    elif kind == "link":
+        first.symlink_to("/dev/zero")
+    else:
+        first.mkdir()
+        with pytest.raises(InputError, match="which is a directory: remove it"):
+            RUNS["fit"](cells, tmp_path)
+        first.rmdir()
+    done = RUNS["fit"](cells, tmp_path)
+    assert done.record.result["pieces_from_earlier_runs"] == 1
+    assert not (tmp_path / _kept.NAME).exists()
+
+
+def test_pieces_that_lead_elsewhere_are_not_followed(cells, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / _kept.NAME).symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match=r"room for a folder '.occamap-kept'; what is there is none: remove it"):
+        RUNS["fit"](cells, tmp_path / "out")
+
+
 def test_a_piece_is_what_was_put(tmp_path):
     kept = _kept.Kept(tmp_path / "kept", {"a": 1})
     numbers = np.random.default_rng(0).normal(size=(3, 4))
     kept.put("x", {"b": [1.5, None, float("nan")]}, numbers)
-    about, found = kept.get("x")
+    about, found = kept.get("x", 12)
     assert about["b"][:2] == [1.5, None]
     assert found.tobytes() == numbers.tobytes()
     assert _kept.Kept(tmp_path / "kept", {"a": 1}).get("y") is None
@@ -282,18 +315,19 @@ def test_a_piece_is_what_was_put(tmp_path):
 # -- signals and disks -------------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_fit_says_that_it_goes_on(cells, tmp_path):
+@pytest.mark.parametrize(("number", "code", "what"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
+def test_an_ended_fit_says_that_it_goes_on(number, code, what, cells, tmp_path):
     out = tmp_path / "out"
     words = [sys.executable, "-m", "occamap", "fit", str(cells), *FIT, "--subsamples", "400", "--out", str(out)]
     process = start(words)
     deadline = time.monotonic() + 120
     while len(pieces(out)) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.Signals[number])
     told = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+    assert process.returncode == code
     assert told.strip() == (
-        f"occamap: interrupted; files that were written are whole; what is done is kept in {str(out)!r}, and the same "
+        f"occamap: {what}; files that were written are whole; what is done is kept in {str(out)!r}, and the same "
         "command goes on from there"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
@@ -285,6 +286,32 @@ def test_distances_from_one_matrix_are_the_metrics():
 
 class KilledError(Exception):
     pass
+
+
+@pytest.mark.parametrize("kind", ["fifo", "huge"])
+def test_what_stands_in_the_place_of_a_part_may_be_anything(cells, tmp_path, kind):
+    asked = {**ASKED, **SMALL, "costs": ["l1"]}
+    whole = oc.evaluate(cells, **asked, out=tmp_path)
+    part = sorted((tmp_path / "parts").glob("*-*.json"))[0]
+    part.unlink()
+    if kind == "fifo":
+        os.mkfifo(part)
+    else:
+        with part.open("wb") as stream:
+            stream.truncate(2**34)
+    pd.testing.assert_frame_equal(whole, oc.evaluate(cells, **asked, out=tmp_path))
+
+
+@pytest.mark.parametrize("rows", ["{}", "[[]]", '[{"method": "l1"}]', "[1]", "[" * 5000])
+def test_rows_that_are_forged_behind_their_digest_are_refused(cells, tmp_path, rows):
+    asked = {**ASKED, **SMALL, "costs": ["l1"]}
+    oc.evaluate(cells, **asked, out=tmp_path)
+    part = sorted((tmp_path / "parts").glob("*-*.json"))[0]
+    known = json.loads(part.read_text())
+    known |= {"rows": rows, "sha256": hashlib.sha256(rows.encode()).hexdigest()}
+    part.write_text(json.dumps(known))
+    with pytest.raises(InputError, match="is damaged: remove it"):
+        oc.evaluate(cells, **asked, out=tmp_path)
 
 
 @pytest.mark.parametrize("at", [1, 10, 30])

@@ -237,7 +237,7 @@ rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(2, 6000, 30)).astype(np.float32)
 oc.MongeMap(oc.L1(0.1), max_memory="1GB", n_jobs=2).fit(X[:100], Y[:100])  # code is loaded
 held, room = resident(), int(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize:") + room + 60_000_000,) * 2)  # stacks and arenas of two threads
+resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize:") + room + 60_000_000,) * 2)  # stacks of two threads
 m = oc.MongeMap(oc.L1(0.1), max_memory=held + room, n_jobs=2).fit(X, Y)
 m.transform(X[:100])
 print(m.report_.operator, "|", peak() - held)

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from occamap import L1, STVS, Cost, KOverlap, MongeMap, SqL2, flow
+from occamap import L1, STVS, Cost, KOverlap, MongeMap, SqL2, Subspace, flow
 from occamap._validate import check_samples
 from occamap.datasets import simulate_perturbation
 from occamap.errors import InputError
@@ -281,3 +281,29 @@ def test_a_damaged_cache_of_kernels_is_written_anew(tmp_path: Path) -> None:
 
 def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
     assert "unset NUMBA_DISABLE_JIT" in _run(tmp_path, NUMBA_DISABLE_JIT="1").stderr
+
+
+SMALL_COSTS = SqL2(), L1(1.0), STVS(1.0), KOverlap(1.0, 2), Subspace(1.0, np.eye(1, 5))
+
+
+@pytest.mark.parametrize("cost", SMALL_COSTS, ids=lambda cost: type(cost).__name__)
+@pytest.mark.parametrize("scale", [1e-145, 1e-170, 1e-300])
+def test_samples_whose_squares_are_lost_are_refused(cost: Cost, scale: float) -> None:
+    """All costs were 0, and every sample went to the mean of all targets."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(12, 5)), rng.normal(size=(9, 5)) + 1
+    with pytest.raises(InputError, match=r"differences are squared; the largest is .*: rescale them"):
+        MongeMap(cost).fit(scale * X, scale * Y)
+    MongeMap(SqL2()).fit(0 * X, 0 * Y)  # one point is no reason
+
+
+def test_row_pointers_that_end_at_0_lead_nowhere() -> None:
+    wild = sp.csr_array((4, 3))
+    wild.data, wild.indices, wild.indptr = np.ones(4), np.zeros(4, int), np.array([0, 10**7, 2 * 10**7, 3 * 10**7, 0])
+    with pytest.raises(InputError, match="X must be a valid sparse matrix"):
+        MongeMap(SqL2()).fit(wild, np.ones((2, 3)))
+
+
+def test_weights_whose_sum_is_infinite_are_refused_without_a_warning() -> None:
+    with pytest.raises(InputError, match="a must have a positive, finite sum; got inf"):
+        MongeMap().fit(np.ones((12, 2)), np.ones((3, 2)), np.full(12, 1e308))

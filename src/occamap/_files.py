@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -79,6 +81,16 @@ def check_outside(directory: Path, kept: str | os.PathLike[str]) -> None:
     folders = directory, *directory.absolute().parents
     if Path(kept).is_dir() and any(same_file(folder, Path(kept)) for folder in folders):
         raise InputError(f"out must not be where the data are: {str(kept)!r} is a directory that holds nothing else")
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """A plain file of at most so many bytes, or an `OSError`: a pipe would be waited for, a device never ends."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+            raise OSError(errno.EINVAL, "no plain file of the size that it should have", str(path))
+        return stream.read(most)
 
 
 @contextmanager

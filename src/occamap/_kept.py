@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from occamap._files import clear_parts, replacing
+from occamap._files import clear_parts, read_plain, replacing
 from occamap._record import plain
+from occamap.errors import InputError
 
 NAME = ".occamap-kept"
+LARGEST = 2**24  # bytes of what a piece says beside its numbers
 
 Floats = NDArray[np.float64]
 Piece = tuple[dict[str, Any], Floats | None]
@@ -34,21 +36,23 @@ class Kept:
         self.folder = folder
         self.key = hashlib.sha256(json.dumps(plain(asked), sort_keys=True).encode()).hexdigest()
         self.found = 0
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise InputError(f"out must have room for a folder {folder.name!r}; what is there is none: remove it")
         self._clear(others=True)
 
-    def get(self, name: str) -> Piece | None:
-        """A piece, or None where there is none; one that is damaged counts as none."""
+    def get(self, name: str, numbers: int = 0) -> Piece | None:
+        """A piece with at most so many numbers, or None where there is none; one that is damaged counts as none."""
         try:
-            head, _, content = self._path(name).read_bytes().partition(b"\n")
+            head, _, content = read_plain(self._path(name), LARGEST + 8 * numbers).partition(b"\n")
             said = json.loads(head)
             about, shape = said["about"], said["shape"]
             if said["sha256"] != self._digest(name, about, shape, content) or not isinstance(about, dict):
                 return None
-            numbers = None if shape is None else np.frombuffer(content, dtype="<f8").reshape(shape).astype(np.float64)
+            found = None if shape is None else np.frombuffer(content, dtype="<f8").reshape(shape).astype(np.float64)
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
         self.found += 1
-        return about, numbers
+        return about, found
 
     def put(self, name: str, about: dict[str, Any], numbers: Floats | None = None) -> None:
         """Keep a piece; `about` is ready for JSON."""
@@ -71,8 +75,11 @@ class Kept:
     def _clear(self, others: bool) -> None:
         clear_parts(self.folder)
         for name in self._listed():
-            if name.endswith(".piece") and not (others and name.startswith(self.key[:16])):
-                (self.folder / name).unlink(missing_ok=True)
+            path, mine = self.folder / name, others and name.startswith(self.key[:16])
+            if name.endswith(".piece") and path.is_dir() and not path.is_symlink():
+                raise InputError(f"out must have room for a file {str(path)!r}, which is a directory: remove it")
+            if name.endswith(".piece") and not (mine and path.is_file() and not path.is_symlink()):
+                path.unlink(missing_ok=True)
         with suppress(OSError):  # there is none, or something in it that is not ours
             self.folder.rmdir()
 

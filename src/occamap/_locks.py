@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from occamap.errors import BusyError
+from occamap.errors import BusyError, InputError
 
 if sys.platform != "win32":
     import fcntl
@@ -64,6 +64,8 @@ def holding(directory: Path) -> Iterator[None]:
 
 def _lock(path: Path, directory: Path) -> int:
     for _ in range(ATTEMPTS):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise InputError(f"out must have room for a file {str(path)!r}; what is there is none: remove it")
         handle = os.open(path, _FLAGS, 0o666)
         try:
             if not is_free(handle):

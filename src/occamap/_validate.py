@@ -12,10 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap._backed import is_backed
-from occamap._containers import is_anndata, is_frame, rewrap, unwrap
+from occamap._containers import check_compressed, is_anndata, is_frame, rewrap, unwrap
 from occamap.errors import FeatureMismatchError, InputError
 
 LARGEST = 1e140  # its square, summed over all features, is still finite
+SMALLEST = 1e-140  # the square of a difference in its last digit but one is not yet 0
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def _check_sparse(matrix: Any, name: str, raw: Any) -> Samples:
         if matrix.format == "coo":
             matrix = type(matrix)((matrix.data, (matrix.row, matrix.col)), shape=matrix.shape)  # checks itself
         elif hasattr(matrix, "check_format"):
-            matrix.check_format(full_check=True)  # before any conversion: it would follow wrong indices
+            check_compressed(matrix)  # before any conversion: it would follow wrong indices
         csr = matrix.tocsr()
     except ValueError as error:
         raise InputError(f"{name} must be a valid sparse matrix; SciPy says: {error}") from error
@@ -251,6 +252,15 @@ def _check_finite(values: NDArray[Any], name: str) -> None:
         raise InputError(f"{name} must not exceed {LARGEST:g} in magnitude, since it is squared; got {largest:g}")
 
 
+def check_range(largest: float) -> None:
+    """Raise where samples are so small, all of them, that squares of their differences are lost."""
+    if 0 < largest < SMALLEST:
+        raise InputError(
+            f"X and Y must not both be smaller than {SMALLEST:g} in magnitude, since differences are squared; the "
+            f"largest is {largest:g}: rescale them"
+        )
+
+
 def check_same_features(samples: Samples, name: str, n_features: int, names: NDArray[Any] | None, where: str) -> None:
     """Raise unless `samples` has the features of `where`, in number, name and order."""
     if samples.shape[1] != n_features:
@@ -284,7 +294,8 @@ def check_weights(raw: Any, n: int, name: str) -> NDArray[np.float64]:
     if not np.all(np.isfinite(weights)) or np.any(weights < 0):
         worst = weights[~(np.isfinite(weights) & (weights >= 0))][0]
         raise InputError(f"{name} must be finite and not negative; got {worst:g}")
-    total = float(weights.sum())
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
     if not 0 < total < math.inf:
         raise InputError(f"{name} must have a positive, finite sum; got {total:g}")
     return weights / total

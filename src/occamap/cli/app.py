@@ -26,7 +26,7 @@ from occamap.errors import InputError, OccamapError
 
 P = ParamSpec("P")
 
-INTERRUPTED = "interrupted; files that were written are whole"
+WHOLE = "files that were written are whole"
 
 
 def _guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -38,7 +38,9 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
             with console.own_warnings():
                 command(*args, **kwargs)
         except KeyboardInterrupt as error:
-            console.fail(_noted(INTERRUPTED, error), 130)
+            console.fail(_noted(f"interrupted; {WHOLE}", error), 130)
+        except console.Terminated as error:
+            console.fail(_noted(f"terminated; {WHOLE}", error), int(str(error)))
         except BrokenPipeError:  # whoever read the output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)

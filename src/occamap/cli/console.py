@@ -49,10 +49,14 @@ def stop(number: int, frame: FrameType | None) -> None:
     _leave()
 
 
+class Terminated(SystemExit):
+    """Ends the command as a signal asks."""
+
+
 def _leave() -> None:
     if state.stopping == signal.SIGINT:
         raise KeyboardInterrupt
-    sys.exit(128 + state.stopping)
+    raise Terminated(128 + state.stopping)
 
 
 @contextmanager

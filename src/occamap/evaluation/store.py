@@ -10,11 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
-from occamap._files import check_directory, check_outside, clear_parts, put_table, replacing, replacing_paths, same_file
+from occamap._files import (
+    check_directory,
+    check_outside,
+    clear_parts,
+    put_table,
+    read_plain,
+    replacing,
+    replacing_paths,
+    same_file,
+)
 from occamap._kept import going_on
 from occamap._locks import holding
 from occamap._record import plain, versions
@@ -23,9 +32,12 @@ from occamap.evaluation.protocol import OPEN, Condition, Protocol
 from occamap.evaluation.scores import Row
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
+from occamap.reports.saved import TEXTS
 from occamap.run_record import NAME, PARTS, STATE, DataFile, RunRecord
 
 TABLE, CSV = "evaluation.parquet", "evaluation.csv"
+LARGEST = 2**26  # bytes of a part
+NEEDED = {"target", "split", "method", "gamma", "epsilon", "status", "message"}
 FILES = {"table": TABLE, "csv": CSV, "report": PAGE, "record": NAME}
 
 
@@ -128,7 +140,7 @@ class Store:
                 text = known.get("rows")
                 mine = mine and known.get("split") == split and isinstance(text, str)
                 if mine and known.get("sha256") == _sha256(str(text)):  # else it is damaged, and computed again
-                    self._rows[condition.key, split] = json.loads(str(text))
+                    self._rows[condition.key, split] = _rows(str(text), parts / _name(condition.key, split))
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -170,10 +182,30 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
+def _rows(text: str, path: Path) -> list[Row]:
+    """The rows of a split as `put` keeps them; their digest is no secret, so that they may still be anything."""
+    try:
+        rows = json.loads(text)
+        sound = isinstance(rows, list) and all(row.keys() >= NEEDED and all(map(_fits, row.items())) for row in rows)
+    except (ValueError, RecursionError, AttributeError):
+        sound = False
+    if not sound:
+        raise InputError(f"out must be empty or hold this evaluation; {str(path)!r} is damaged: remove it")
+    return cast(list[Row], rows)
+
+
+def _fits(entry: tuple[str, Any]) -> bool:
+    """Whether a text is in a column of texts, a number that a float can hold in any other."""
+    name, value = entry
+    if name in TEXTS or value is None:
+        return isinstance(value, str | None)
+    return isinstance(value, int | float) and not abs(value) > 1e308
+
+
 def _read(path: Path) -> dict[str, Any]:
     """A file of an earlier run; one that cannot be read counts as not there."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_plain(path, LARGEST))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -100,7 +100,7 @@ def refitted_means(
 
 def _is_there(pieces: Kept, k: int, means: Floats) -> bool:
     """Take the means of a half that an interrupted run has computed, and say again what it warned of."""
-    about, mean = pieces.get(f"half-{k}") or ({}, None)
+    about, mean = pieces.get(f"half-{k}", means[k].size) or ({}, None)
     if mean is None or mean.shape != means[k].shape or not isinstance(about.get("trouble"), str):
         return False
     means[k] = mean

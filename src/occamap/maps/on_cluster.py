@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from occamap._containers import is_anndata, is_dask
 from occamap._memory import Budget
-from occamap._validate import Samples, check_same_features, check_samples, check_weights
+from occamap._validate import Samples, check_range, check_same_features, check_samples, check_weights
 from occamap._workers import Workers
 from occamap.costs import Cost
 from occamap.maps.problem import Problem, check_problem
@@ -89,7 +89,9 @@ def _remote(X: Any, Y: Any, a: Any, b: Any, cost: Cost, submit: Tasks) -> tuple[
     check_same_features(target, "Y", array.shape[1], names, "X")
     cost._check_features(array.shape[1])
     rows = DaskRows(array, "X", submit)
-    cost._check_scale(max(rows.largest, target.largest()))
+    largest = max(rows.largest, target.largest())
+    check_range(largest)
+    cost._check_scale(largest)
     masses = check_weights(a, array.shape[0], "a"), check_weights(b, target.shape[0], "b")
     names = target.names if names is None else names
     source = cast(Samples, RemoteSamples(array, names, rows.largest))  # has what a fit asks of them

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from occamap._memory import Budget, Lent
-from occamap._validate import Samples, check_same_features, check_samples, check_weights
+from occamap._validate import Samples, check_range, check_same_features, check_samples, check_weights
 from occamap.costs import Cost
 
 Floats = NDArray[np.float64]
@@ -44,9 +44,11 @@ def check_problem(
     """What a caller gives, checked against each other and the costs, and copied unless nobody can write to it."""
     source, target = check_samples(X, "X"), check_samples(Y, "Y")
     check_same_features(target, "Y", source.shape[1], source.names, "X")
+    largest = max(source.largest(), target.largest())
+    check_range(largest)
     for cost in costs:
         cost._check_features(source.shape[1])
-        cost._check_scale(max(source.largest(), target.largest()))
+        cost._check_scale(largest)
     masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
     borrowed = [*source.borrowed().values(), *target.borrowed().values()]
     lent = tuple({id(array): weakref.ref(array) for array in borrowed}.values())

@@ -77,7 +77,8 @@ class EpsilonRule:
         epsilon = self.value * statistic
         if not 1e-290 < epsilon < 1e290:
             raise InputError(
-                f"epsilon must lead to an ε that float64 can divide by; {self} gives {epsilon:g}: rescale X and Y"
+                f"epsilon must lead to an ε that float64 can divide by; {self} gives {epsilon:g}: take another, or "
+                "rescale X and Y"
             )
         if epsilon < 1e-13 * mean:
             raise InputError(
