@@ -54,7 +54,7 @@ def test_closed_forms(gamma: float, k: int) -> None:
     for rows in (X, sp.csr_array(X)):
         np.testing.assert_allclose(cost.value(rows), 0.5 * np.einsum("ni,ij,nj->n", X, H, X), rtol=1e-9 * (1 + gamma))
         np.testing.assert_allclose(_dense(cost.grad(rows)), X @ H, atol=1e-14 * (1 + gamma))
-        np.testing.assert_allclose(_dense(cost.prox(rows)), np.linalg.solve(H, X.T).T, atol=1e-9)
+        np.testing.assert_allclose(_dense(cost.prox(rows)), np.linalg.solve(H, X.T).T, atol=1e-14 * (1 + gamma))
         conjugate = 0.5 * np.einsum("ni,ni->n", X, np.linalg.solve(H, X.T).T)
         np.testing.assert_allclose(cost.conjugate(rows), conjugate, rtol=1e-8, atol=1e-12)
 
