@@ -19,8 +19,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
 import occamap as oc
+from occamap._kept import going_on
 from occamap._workers import Workers
-from occamap.cli.app import INTERRUPTED, app
+from occamap.cli.app import WHOLE, app
 from occamap.errors import ClusterError, InputError, MemoryBudgetError
 from occamap.run_record import RunRecord
 from occamap.scale import arrivals, connect, results, task, tasks
@@ -186,7 +187,8 @@ def test_an_interrupt_leaves_nothing_behind(file, cluster, tmp_path):
     until(lambda: len(list(tmp_path.glob("cut/parts/*-*.json"))) >= 2 or cut.poll() is not None, 60)
     cut.send_signal(signal.SIGINT)
     out, err = cut.communicate(timeout=30)
-    assert (cut.returncode, out, err) == (130, "", f"occamap: {INTERRUPTED}\n")
+    told = f"occamap: interrupted; {WHOLE}; {going_on(tmp_path / 'cut')}\n"
+    assert (cut.returncode, out, err) == (130, "", told)
     until(lambda: cluster.tasks() == {})
     kept = len(list(tmp_path.glob("cut/parts/*-*.json")))
     assert 2 <= kept < 120
