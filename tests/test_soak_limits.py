@@ -105,3 +105,12 @@ def test_the_number_that_an_evaluation_asks_for_is_enough() -> None:
     limits._follow(tally, {**sizes, "room": 8_000_000})
     assert not tally.faults
     assert tally.counts["evaluate within a budget"] == {"kept, after 1 refused": 1}
+
+
+def test_the_number_that_a_path_asks_for_is_enough() -> None:
+    """Costs at one γ leave the room in which samples are moved."""
+    tally = Tally("limits")
+    sizes = {"work": "path", "n": 2257, "m": 687, "d": 186, "kind": "csr", "cost": "sql2", "n_jobs": 2}
+    limits._follow(tally, {**sizes, "room": 8_000_000})
+    assert not tally.faults
+    assert tally.counts["path within a budget"] == {"kept, after 1 refused": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -14,7 +15,8 @@ def main() -> None:
         run(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(130)
-    except MemoryError:  # before a command has begun: there is none left even for its code
-        sys.exit("occamap: not enough memory for this")
+    except MemoryError:  # none is left even for the code of a command, nor for that of a proper end
+        os.write(2, b"occamap: not enough memory for this\n")
+        os._exit(1)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and written: an interrupt now changes nothing

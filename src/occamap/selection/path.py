@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from occamap import _draw
-from occamap._memory import Budget
+from occamap._memory import Budget, parse_size
 from occamap._optional import optional
 from occamap._validate import check_count
 from occamap._workers import Workers
 from occamap.costs import L1, Cost
+from occamap.costs.lanes import pairs_bytes
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
@@ -28,6 +29,7 @@ from occamap.selection.continuation import Continuation
 from occamap.selection.default_grid import GRID, default_gammas, evenly
 from occamap.selection.grids import check_gammas, check_template
 from occamap.sinkhorn import CostBlocks, Status, StoredCost, cost_family
+from occamap.sinkhorn.operator import working_bytes
 
 COUNT = 20
 
@@ -150,12 +152,16 @@ def gamma_path(
     with Workers(n_jobs) as workers, Progress(verbose) as progress:
         source, target = problem.source, problem.target
         reserve = move_bytes(template, target, workers.count)
+        scratch = working_bytes(target.shape[0], workers.count) + pairs_bytes(target) + template._more_bytes(target)
+        Budget(max_memory).require(reserve + scratch, "fitting a path of maps, and moving samples by them,")
         family = cost_family(template, source, target, None, max_memory, workers, progress.costs, reserve)
         told = "as given"
         if isinstance(grid, int):
             progress.note("looking for the range of γ")
             grid = default_gammas(family, problem, [solver], TIES.index(ties), grid, workers).tolist()
             told = f"found from the data: {GRID}"
+        if max_memory is not None:  # costs at one γ are still there when samples are moved
+            family = replace(family, max_memory=max(10**6, parse_size(max_memory) - reserve))
         behind, maps, densities = Continuation(), [], []
         for gamma in progress.steps(grid, "γ"):
             begun = time.perf_counter()
