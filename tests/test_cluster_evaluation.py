@@ -214,9 +214,7 @@ def test_a_path_on_a_cluster_is_the_path(file, cluster, tmp_path):
     for out, more in (("here", ()), ("there", ("--dask", cluster.address))):
         assert said(*words, "--out", tmp_path / out, *more)[0] == 0
     here, there = (pd.read_csv(tmp_path / name / "path.csv") for name in ("here", "there"))
-    timed = [name for name in here.columns if "seconds" in name]
-    assert timed
-    same(here.drop(columns=timed), there.drop(columns=timed))
+    same(here, there)
     assert RunRecord.read(tmp_path / "here").parameters["dask"] is None
     assert RunRecord.read(tmp_path / "there").parameters["dask"] == cluster.address
 
@@ -245,7 +243,7 @@ def test_no_workers_left_is_said_and_what_is_done_is_kept(cells, table, cluster,
         for number in cluster.alive():
             cluster.kill(number)
 
-    with pytest.raises(ClusterError, match=r"^the cluster has no workers left: start some, and try again$"):
+    with pytest.raises(ClusterError, match=r"^the cluster has no workers left: start some, and try again\nwhat is done"):
         oc.evaluate(cells, **ASKED, out=tmp_path, client=client, tick=after(30, kill))
     assert not (tmp_path / "evaluation.csv").exists()
     kept = {path: path.read_bytes() for path in tmp_path.glob("parts/*-*.json")}
