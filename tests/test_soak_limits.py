@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from occamap import _memory
 from occamap._workers import MOST, Workers, count_jobs
-from occamap.errors import InputError
+from occamap.errors import InputError, MemoryBudgetError
 from soak import limits
 from soak.tally import Tally
 
@@ -64,6 +65,20 @@ print(before > 100_000_000, 40_000_000 < available() <= 50_000_000)
 def test_what_ulimit_leaves_is_what_is_available(kind: str) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, kind], capture_output=True, text=True)
     assert done.stdout == "True True\n", done.stderr
+
+
+def test_a_reserve_is_part_of_what_is_asked_for() -> None:
+    """The message names the budget that was given, and a number that leaves the reserve."""
+    held = _memory.resident()
+    budget = _memory.Budget(held + 60_000_000, reserve=40_000_000)
+    budget.require(5_000_000, "a little")
+    with pytest.raises(MemoryBudgetError) as caught:
+        budget.require(30_000_000, "more")
+    told = re.search(r"needs (\d+) MB more.*at least (\d+) MB; it is (\d+) MB", str(caught.value))
+    assert told is not None
+    needs, least, given = map(int, told.groups())
+    assert (needs, given) == (70, -(-(held + 60_000_000) // 10**6))
+    _memory.Budget(least * 10**6, reserve=40_000_000).require(30_000_000, "more")
 
 
 def test_threads_are_bounded() -> None:

@@ -136,16 +136,17 @@ def trim() -> None:
 class Budget:
     """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included.
 
-    Only `lent` arrays, those that the caller holds and passed in, do not count, as long as they are there.
+    Only `lent` arrays, those that the caller holds and passed in, do not count, as long as they are there. `reserve` is
+    what to leave for work that comes after.
     """
 
-    def __init__(self, max_memory: int | float | str | None, lent: Lent = ()) -> None:
+    def __init__(self, max_memory: int | float | str | None, lent: Lent = (), reserve: float = 0.0) -> None:
         self.limit = None if max_memory is None else parse_size(max_memory)
-        self.lent = lent
+        self.lent, self.reserve = lent, reserve
 
     def left(self) -> float:
         """Bytes left for work; infinite without a limit."""
-        return float("inf") if self.limit is None else self.limit - self.held()
+        return float("inf") if self.limit is None else self.limit - self.held() - self.reserve
 
     def held(self) -> int:
         """Bytes that count."""
@@ -156,6 +157,7 @@ class Budget:
         if self.limit is not None and size > self.left():
             trim()
         if self.limit is not None and size > self.left():
+            size += self.reserve
             need, beside = self.held() + size, " beside what was passed in" if self.lent else ""
             raise MemoryBudgetError(
                 f"{what} needs {format_size(size)} more, and this process holds {format_size(self.held())}{beside}; "

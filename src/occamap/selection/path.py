@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from occamap import _draw
-from occamap._memory import Budget, parse_size
+from occamap._memory import Budget
 from occamap._optional import optional
 from occamap._validate import check_count
 from occamap._workers import Workers
@@ -28,7 +28,7 @@ from occamap.maps.side import move_bytes
 from occamap.selection.continuation import Continuation
 from occamap.selection.default_grid import GRID, default_gammas, evenly
 from occamap.selection.grids import check_gammas, check_template
-from occamap.sinkhorn import CostBlocks, Status, StoredCost, cost_family
+from occamap.sinkhorn import CostBlocks, Status, StoredCost, cost_blocks, cost_family
 from occamap.sinkhorn.operator import working_bytes
 
 COUNT = 20
@@ -160,16 +160,18 @@ def gamma_path(
             progress.note("looking for the range of γ")
             grid = default_gammas(family, problem, [solver], TIES.index(ties), grid, workers).tolist()
             told = f"found from the data: {GRID}"
-        if max_memory is not None:  # costs at one γ are still there when samples are moved
-            family = replace(family, max_memory=max(10**6, parse_size(max_memory) - reserve))
         behind, maps, densities = Continuation(), [], []
         for gamma in progress.steps(grid, "γ"):
             begun = time.perf_counter()
             fitted = unfitted(gamma)
-            blocks = family.at(gamma, workers)
+            cost_there = template._with_gamma(gamma)
+            if family.parts is None:  # these costs are still there when samples are moved
+                budget = Budget(max_memory, reserve=reserve)
+                blocks = cost_blocks(cost_there, family.X, family.Y, budget, workers)
+            else:
+                blocks = family.at(gamma, workers)
             solution = solver(blocks, problem.a, problem.b, workers, behind.near(gamma))
             behind.add(gamma, solution)
-            cost_there = template._with_gamma(gamma)
             fitted._conclude(
                 cost_there, problem, solution, solver, time.perf_counter() - begun, blocks.place
             )
