@@ -5,12 +5,13 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser lint types contract bench soak figures clean
+.PHONY: help demo test browser lint types contract bench soak figures lock clean
 
 PYTHON ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q
+COMPILE := $(BIN)/uv pip compile -q -U --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
 VENV_OK := $(VENV)/.stamp-venv
 DEMO_OK := $(VENV)/.stamp-demo
 TEST_OK := $(VENV)/.stamp-test
@@ -53,6 +54,13 @@ soak: $(TEST_OK) ## faults, load and hostile input by the thousand, in under an 
 
 figures: $(TEST_OK) ## the figures of the paper in full, into docs/figures
 	@$(BIN)/occamap reproduce all --full --out docs/figures
+
+lock: $(TEST_OK) ## renew the locks with hashes in requirements
+	@$(PIP) uv
+	@for what in "lock:--extra cells --extra dask" "lock-test:--extra test"; do \
+	  $(COMPILE) pyproject.toml $${what#*:} -o requirements/$${what%%:*}.txt >/dev/null || exit 1; \
+	done
+	@printf 'hatchling>=1.27\nvl-convert-python>=1.9,<2\n' | $(COMPILE) --python-version 3.11 - -o requirements/lock-build.txt >/dev/null
 
 clean: ## remove the environment, caches and build products
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
