@@ -10,21 +10,28 @@ from typing import Any
 
 RESULTS = Path(__file__).with_name("results")
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+LONG = 24  # rows of a table that a reader opens to see
 PLACE = re.compile(r"(<!-- counts: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str, results: Path = RESULTS) -> str:
     """The page, with what the records say in the places for it."""
-    return PLACE.sub(lambda place: place[1] + table(_record(results / f"{place[2]}.json")) + place[3], page)
+    return PLACE.sub(lambda place: place[1] + _counts(results / f"{place[2]}.json") + place[3], page)
+
+
+def _counts(path: Path) -> str:
+    return table(json.loads(path.read_text())) if path.exists() else "Not run in full yet.\n"
 
 
 def table(record: dict[str, Any]) -> str:
     """Counts of a section: a row for what was tried, with its endings."""
-    lines = ["| tried | times | how it ended |", "|---|--:|---|"]
+    rows = ["| tried | times | how it ended |", "|---|--:|---|"]
     for what, endings in record["counts"].items():
         told = ", ".join(f"{ending} {count:,}" for ending, count in sorted(endings.items(), key=lambda e: -e[1]))
-        lines.append(f"| {what} | {sum(endings.values()):,} | {told} |")
-    lines += ["", f"{record['tries']:,} tries, **{record['faults']:,} faults**, {record['seconds']:,.0f} s."]
+        rows.append(f"| {what} | {sum(endings.values()):,} | {told} |")
+    if len(rows) > LONG:
+        rows = ["<details><summary>What was tried, and how it ended</summary>", "", *rows, "", "</details>"]
+    lines = [f"{record['tries']:,} tries, **{record['faults']:,} faults**, {record['seconds']:,.0f} s.", "", *rows]
     if record["figures"]:
         lines += ["", "| measured | |", "|---|--:|"]
         lines += [f"| {what} | {value:,} |" if isinstance(value, int) else f"| {what} | {value} |"
@@ -33,11 +40,6 @@ def table(record: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {record[name]}" for name in ("numpy", "scipy", "numba"))
     lines += ["", f"{record['date']}, seed {record['seed']}; {where}; {packages}.", ""]
     return "\n".join(lines)
-
-
-def _record(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(path.read_text())
-    return record
 
 
 def main() -> int:
