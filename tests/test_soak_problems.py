@@ -280,6 +280,17 @@ def test_what_is_left_of_a_group_in_which_samples_agree_but_for_little() -> None
     np.testing.assert_allclose(MongeMap(cost).fit(x, y).displacement(x).toarray(), [[0.0, -1e-5, 0.0]], atol=1e-14)
 
 
+def test_a_target_that_is_nothing_next_to_gamma_is_moved_to_where_it_is_all_there_is() -> None:
+    x, y = np.zeros((1, 3)), np.array([[0.0, 8.5e-23, -1e-24]])
+    np.testing.assert_array_equal(MongeMap(L1(0.03)).fit(x, y).displacement(x).toarray(), y)
+
+
+def test_the_k_overlap_norm_next_to_entries_that_are_larger_by_many_digits() -> None:
+    w = np.array([7.4e9, 2.7e18, 7.2e8, 4.7e10, 3.4e-8, 7.8e19, 5e27, 4.2e-6])
+    prox = KOverlap(1.0, 6, squared=False).prox(w)
+    np.testing.assert_allclose(prox, w, rtol=0, atol=2e-15 * w.max())  # the norm of the projection is at most 1
+
+
 @pytest.mark.parametrize(
     ("cost", "told"),
     [

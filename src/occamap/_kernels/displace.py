@@ -39,6 +39,7 @@ from occamap._kernels.vectors import (
     widen,
 )
 
+CLEAR = 1 - 1e-6  # of the kink: nearer to it rounding may hide what a small target adds to a large strength
 FEW = 8  # features whose sums stay in the L1 cache: all that is needed where there is one block of targets
 
 
@@ -68,7 +69,7 @@ def l1_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, don
                 bound = 0.0
                 for e in range(np.uint64(begins[0, t]), np.uint64(begins[-1, t])):
                     bound += peak[_row(rows, e, begins[0, t])] * (abs(values[e]) + g[t])
-                counts[t - start] = 0 if bound <= g[t] else 1
+                counts[t - start] = 0 if bound <= CLEAR * g[t] else 1
             elif math.isinf(g[t]):
                 counts[t - start] = 0
         for head in range(start, stop, group):

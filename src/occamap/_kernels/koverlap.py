@@ -256,21 +256,36 @@ def _ball(w, k, gamma, shrink):
 def _shrinkage(length, middle, inside, rest, gamma):
     """c = rβ/(M − (n − r)β) for the β with c²L² + rβ² = γ²; 1 if c is larger.
 
-    The left side is the square of a convex function of β: Newton's steps from above fall to the root, and stop there.
+    The left side is the square of a convex function of β that is 0 at 0: Newton's steps from above fall to the root,
+    and stop there. What is near 0 they would miss by rounding: they begin from βγ over the function, which is at most
+    the root, and of its order where the function is a line.
     """
     if rest <= 0 or inside == 0:
         return min(1.0, gamma / length) if length > 0 else 1.0
     root = math.sqrt(rest)
-    beta = min(gamma / root, middle / inside)
+    most = min(gamma / root, middle / inside)
+    radius, _, shrink = _radius(most, length, middle, inside, rest)
+    if radius <= gamma:
+        return shrink
+    beta = most * (gamma / radius)
+    radius, slope, _ = _radius(beta, length, middle, inside, rest)
+    beta = min(most, beta + max(0.0, gamma - radius) / slope)
     while True:
-        left = middle - (inside - rest) * beta
-        shrink = rest * beta / left
-        radius = math.hypot(shrink * length, root * beta)
-        slope = shrink * length / radius * length * rest * middle / (left * left) + root * beta / radius * root
+        radius, slope, shrink = _radius(beta, length, middle, inside, rest)
         below = beta - (radius - gamma) / slope
         if below >= beta or below <= 0:
             return shrink
         beta = below
+
+
+@kernel
+def _radius(beta, length, middle, inside, rest):
+    """√(c²L² + rβ²), its slope in β, and c."""
+    root, left = math.sqrt(rest), middle - (inside - rest) * beta
+    shrink = rest * beta / left
+    radius = math.hypot(shrink * length, root * beta)
+    slope = shrink * length / radius * length * rest * middle / (left * left) + root * beta / radius * root
+    return radius, slope, shrink
 
 
 @kernel

@@ -89,7 +89,7 @@ def _exponentials(C, i, g, log_b, inverse, out):
     return top
 
 
-@kernel
+@reduction
 def _exponents(C, i, g, log_b, inverse, out):
     """out[j] = (g_j − C_ij)/ε + log b_j; returns the largest."""
     for j in range(C.shape[1]):
