@@ -12,7 +12,8 @@ The former is stated by the rounding that a number goes through:
   all is finite and weights sum to 1.
 - A move, given the weights, is right to MOVE·u of what it is a difference of: the sample, the targets and the strength
   of the penalty; a penalty so strong that this exceeds WORST of the largest entry has to be refused. For ℓ1 it is
-  between what it is with and without masses that rounding cannot tell from 0.
+  between what it is with and without masses that rounding cannot tell from 0. For overlapping groups it is right to
+  LATENT_MOVE of these, and what the slope of a feature is open by that is too small to count among costs right to 1e-5.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ class _Examined:
         top = max(log_goal[held].max(), log_column[held].max())
         goal, column = np.exp(log_goal[held] - top), np.exp(log_column[held] - top)
         log_plan = logs(a)[:, None] + logs(b) + (f[:, None] + g - C) / epsilon - top
-        off = np.exp(np.minimum(log_plan, 0.0)) * np.expm1(np.minimum(delta + spread[:, None], 50.0))
+        unsure = delta + spread[:, None]  # and log_plan itself is so far off
+        off = np.exp(np.minimum(log_plan + unsure, 50.0)) * np.expm1(np.minimum(unsure, 50.0))
         error = float(np.abs(column - goal).sum() / goal.sum())
         rounding = float(off[a > 0][:, held].sum() / goal.sum()) + 1e-12
         self.rounding = rounding
@@ -215,6 +216,9 @@ class _Examined:
         largest = max(np.abs(x).max(), fitted) if fitted > 0 else np.inf
         rounding = np.minimum(relative * (size + strength), WORST * largest)
         allowed = rounding + LATENT_MOVE * self.latent * (size + strength)
+        if self.latent:  # a prox brings no two fields further apart
+            slack = self.penalty.grouped(at.shape[1]).open(at[:, None] - targets, LATENT)
+            allowed = allowed + np.linalg.norm(np.einsum("ij,ijt->it", p, slack), axis=1)[:, None]
         allowed = allowed + (np.minimum(off.sum(axis=1), 1.0))[:, None] * 3 * (size + strength)
         shown = allowed + 2 * EPS[given] * (np.abs(wanted) + (what != "displacement") * np.abs(x)) + 1e-44
         if model.debias:  # it keeps some moves as they are, and leaves out the others

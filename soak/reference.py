@@ -116,21 +116,24 @@ class Penalty:
         return z - (z @ self.basis.T) @ self.basis
 
 
-
-
 def log_sum(s: Floats, weights: Floats, axis: int) -> Floats:
     """log Σ w e^s along an axis, without overflow; weights may be 0, though not all."""
-    held = np.broadcast_to(weights > 0, s.shape)
-    top = np.max(s, axis=axis, keepdims=True, initial=-np.inf, where=held)
-    total = np.sum(np.where(held, weights * np.exp(np.minimum(s - top, 0.0)), 0.0), axis=axis, keepdims=True)
-    return np.squeeze(top + np.log(total), axis=axis)
+    top, terms = _terms(s, weights, axis)
+    return np.squeeze(top + np.log(np.sum(terms, axis=axis, keepdims=True)), axis=axis)
 
 
 def gibbs(C: Floats, g: Floats, b: Floats, epsilon: float) -> tuple[Floats, Floats]:
     """p_j(x) ∝ b_j exp((g_j − C_j)/ε), and the potential −ε log of their sum."""
-    s = (g - C) / epsilon
-    log_total = log_sum(s, b, 1)
-    return np.where(b > 0, b * np.exp(np.minimum(s - log_total[:, None], 700.0)), 0.0), -epsilon * log_total
+    top, terms = _terms((g - C) / epsilon, b, 1)
+    total = terms.sum(axis=1, keepdims=True)
+    return terms / total, -epsilon * (top + np.log(total))[:, 0]
+
+
+def _terms(s: Floats, weights: Floats, axis: int) -> tuple[Floats, Floats]:
+    """The largest s that has weight, and w e^(s − largest)."""
+    held = np.broadcast_to(weights > 0, s.shape)
+    top = np.max(s, axis=axis, keepdims=True, initial=-np.inf, where=held)
+    return top, np.where(held, weights * np.exp(np.minimum(s - top, 0.0)), 0.0)
 
 
 def displacement(

@@ -113,6 +113,17 @@ class Groups:
             field[:, group] *= np.maximum(kept, 0)[:, None]
         return field
 
+    def open(self, z: Floats, share: float) -> Floats:
+        """By how much the slope of each feature may differ between vectors u that reach ⟨u, z⟩ = τ(z) but for a share.
+
+        A feature so small that it takes part by less than that has any slope that its groups allow.
+        """
+        radius = np.zeros(self.d)
+        for group, r in self.members:
+            radius[group] = np.maximum(radius[group], r)
+        most = 2 * radius
+        return np.where((z != 0) & (np.abs(z) * most <= share * self.penalty(z)[..., None]), most, 0.0)
+
     def _balance(self, z: Floats) -> tuple[Floats, Floats, Floats]:
         """A slope u with ‖u_g‖ ≤ r_g for all groups, ⟨u, z⟩ ≤ τ(z), and the cost of a split of z, at least τ(z).
 

@@ -14,17 +14,23 @@ def overlap(z: Floats, k: int) -> tuple[Floats, Floats]:
     """‖z‖²_ovk and the level T of its tail, of rows.
 
     The square is the minimum of Σ z²/η over 0 ≤ η ≤ 1, Σ η ≤ k. At the minimum the largest entries have η = 1 and the
-    others |z|/T, so every number of the former is tried, and the least of the values that are allowed is taken.
+    others |z|/T, so every number of the former is tried, and that is taken at which T is between the two kinds. (Values
+    cannot be compared: the squares of the largest entries may be all that is left of them.)
     """
     size = -np.sort(-np.abs(z), axis=-1)
-    best, level = np.full(size.shape[:-1], np.inf), np.zeros(size.shape[:-1])
+    least = np.full(size.shape[:-1], np.inf)
+    best, level = np.zeros((2, *size.shape[:-1]))
     for r in range(k):
         head, tail = size[..., : k - r - 1], size[..., k - r - 1 :]
         total = tail.sum(axis=-1)
-        value = (head * head).sum(axis=-1) + total * total / (r + 1)
-        allowed = tail[..., 0] * (r + 1) <= total * (1 + 1e-12)
-        better = allowed & (value < best)
-        best, level = np.where(better, value, best), np.where(better, total / (r + 1), level)
+        T = total / (r + 1)
+        over = T - head[..., -1] if k - r - 1 else np.zeros_like(T)
+        wrong = np.maximum(np.maximum(tail[..., 0] - T, over), 0.0)
+        wrong = np.divide(wrong, T, out=np.zeros_like(T), where=T > 0)
+        better = wrong < least
+        least = np.where(better, wrong, least)
+        best = np.where(better, (head * head).sum(axis=-1) + total * T, best)
+        level = np.where(better, T, level)
     return best, level
 
 

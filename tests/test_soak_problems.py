@@ -23,7 +23,9 @@ from soak.generate import problem
 from soak.problems import attempt, run
 from soak.problems_bounds import FaultError
 from soak.problems_check import examine
-from soak.reference import Penalty
+from soak.reference import Penalty, gibbs
+from soak.reference_groups import Groups
+from soak.reference_koverlap import overlap
 from soak.tally import Tally
 
 Patch = pytest.MonkeyPatch
@@ -151,14 +153,15 @@ def test_a_fit_that_does_not_say_that_it_has_not_converged_is_a_fault(monkeypatc
         examine(problem(0, number))
 
 
-@pytest.mark.parametrize(("f_off", "g_off", "told"), [(0.1, 0.0, "f_ is"), (0.0, 0.5, "converged at")])
+@pytest.mark.parametrize(("f_off", "g_off", "told"), [(0.1, 0.0, "f_ is"), (0.0, 0.5, "marginal error")])
 def test_potentials_that_are_not_of_the_plan_are_a_fault(
     f_off: float, g_off: float, told: str, monkeypatch: Patch
 ) -> None:
     posed, finish = plain_problem(), _Sweep.finish
 
     def wrong(self: _Sweep, g: Any) -> Any:
-        f, g, error = finish(self, g + g_off * self.epsilon * np.eye(g.size)[0])
+        error = finish(self, g)[2]
+        f, g, _ = finish(self, g + g_off * self.epsilon * np.eye(g.size)[0])
         return f + f_off * self.epsilon, g, error
 
     monkeypatch.setattr(_Sweep, "finish", wrong)
@@ -202,6 +205,21 @@ RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(6, 4)), RANDOM.normal(size=(5, 4)) + 1
 
 
+def test_the_reference_has_the_level_of_a_tail_beside_entries_that_are_larger_by_many_digits() -> None:
+    """2 + 3/T = 4, which no comparison of squared norms sees."""
+    assert overlap(np.array([[1.0, -9e8, 2.8e5, 1.0, 1.0]]), 4)[1] == pytest.approx(1.5)
+
+
+def test_the_weights_of_the_reference_sum_to_one_however_far_the_targets_are() -> None:
+    weights, _ = gibbs(np.array([[3.1e30, 3.1e30 * (1 + 1e-15), 3.2e30]]), np.zeros(3), np.ones(3) / 3, 1.7)
+    assert weights.sum() == pytest.approx(1.0)
+
+
+def test_the_slope_of_a_feature_that_hardly_counts_among_overlapping_groups_is_open() -> None:
+    groups = Groups(1.0, [[0, 1], [1, 2]], [1.0, 2.0], 0.0, 3)
+    assert groups.open(np.array([1.0, 1e-9, 1.0]), 1e-5).tolist() == [0.0, 4.0, 0.0]
+
+
 @pytest.mark.parametrize("cost", [SqL2(), L1(0.5), STVS(0.5), GroupLasso(0.5, [[0, 1], [2, 3]]), KOverlap(0.5, 2)])
 @pytest.mark.parametrize("far", [1e9, 1e20, 1e60])
 def test_samples_far_from_all_targets_move_by_finite_numbers(cost: Cost, far: float) -> None:
@@ -222,6 +240,17 @@ def test_a_sample_without_mass_far_from_all_others_does_not_spoil_a_fit() -> Non
     outlying, a = np.vstack([X, 1e12 * np.ones(4)]), np.array([1.0] * 6 + [0.0])
     fitted = MongeMap(SqL2(), epsilon=1e-3, tol=1e-2).fit(outlying, Y, a=a)
     np.testing.assert_allclose(fitted.f_[:6], MongeMap(SqL2(), epsilon=1e-3, tol=1e-2).fit(X, Y).f_, rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::occamap.errors.NotConvergedWarning")
+def test_potentials_whose_error_depends_on_how_they_are_rounded_have_not_converged() -> None:
+    """Costs from 0 to 1e59 at an ε of 1e46: an error below tol is chance, and the next pass has another."""
+    X, Y = np.zeros((3, 5)), np.zeros((4, 5))
+    X[1, 3], Y[0, 1], Y[1, 0], Y[1, 4], Y[2, 0], Y[2, 1] = 58909.5, 5.09e14, 1.84e23, 4.66e8, 1.7e25, 5.64e29
+    cost, given = Subspace(16107.0, np.eye(3, 5)), {"epsilon_scale": "median", "reach": 1.965e60, "tol": 1e-4}
+    reports = [MongeMap(cost, epsilon, **given).fit(X, Y).report_ for epsilon in (1.0, 2.0, 2.3, 3.0, 5.0)]
+    assert all((report.error <= 1.000001e-4) == (report.status == "converged") for report in reports)
+    assert "stalled" in {report.status for report in reports}
 
 
 def test_the_free_constant_of_potentials_does_not_grow() -> None:

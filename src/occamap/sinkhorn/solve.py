@@ -73,6 +73,8 @@ def solve(
                 g = epsilon * anderson.step(g / epsilon, image / epsilon)
         g = chosen
     f, g, error = sweep.finish(chosen)
+    if status is Status.CONVERGED and error > (1 + 1e-6) * tol:  # the same potentials, rounded otherwise
+        status = Status.STALLED
     return Solution(f, g, epsilons[-1], status, error, tuple(errors), sweep.effective_targets(f, g))
 
 
