@@ -1,10 +1,12 @@
 """One piece of work within a budget, in a process of its own: `python -m soak.limits_child JSON`.
 
-JSON has `work` ("fit", "path" or "evaluate"), `n`, `m`, `d`, `kind` ("dense" or "csr"), `cost`, `n_jobs`, and `room`,
-the bytes beyond what the process holds, or `budget`, the bytes in all, with `slack`, the share of it that the system
-allows beyond; or `hard`, where there is no budget, the bytes that the system allows. Printed is a JSON object: how it
-ended, the message, seconds, the peak of resident memory without the arrays that were passed in, and the budget. The
-work "load" compiles the kernels that `pairs` of a cost and a kind need, where no cache has them.
+JSON has `work` ("fit", "path", "choose" or "evaluate"), `n`, `m`, `d`, `kind` ("dense" or "csr"), `cost`, `n_jobs`,
+`gammas` (whether they are given), and `room`, the bytes beyond what the process holds, or `budget`, the bytes in all,
+with `slack`, the share of it that the system allows beyond; or `hard`, where there is no budget, the bytes that the
+system allows. Printed is a JSON object: how it ended and in which call, the message, seconds, the peak of resident
+memory without the arrays that were passed in, the budget, and whether kernels were compiled. Unless it is `fresh`, a
+tiny job loads all code before. The work "load" compiles the kernels that `pairs` of a cost and a kind need, where no
+cache has them.
 """
 
 from __future__ import annotations
@@ -14,19 +16,29 @@ import resource
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numba.core import event
 
 import occamap as oc
 from occamap._memory import _status, peak, resident, trim
 from occamap.errors import MemoryBudgetError
 from soak.determinism_maps import forced
 
-COSTS = {"sql2": oc.SqL2(), "l1": oc.L1(0.3), "stvs": oc.STVS(0.5), "koverlap": oc.KOverlap(0.3, k=3)}
+COSTS: dict[str, Callable[[int], Any]] = {
+    "sql2": lambda d: oc.SqL2(),
+    "l1": lambda d: oc.L1(0.3),
+    "stvs": lambda d: oc.STVS(0.5),
+    "koverlap": lambda d: oc.KOverlap(0.3, k=3),
+    "groups": lambda d: oc.GroupLasso(0.3, groups=[range(5), range(5, 10)]),
+    "subspace": lambda d: oc.Subspace(0.3, basis=np.eye(3, d)),
+}
+TINY = {"n": 60, "m": 50, "d": 12}
 STACKS = 20_000_000  # bytes of addresses for each thread: its stack, and an arena of the C library's allocator
 
 
@@ -42,39 +54,49 @@ def nbytes(array: Any) -> int:
     return sum(part.nbytes for part in parts)
 
 
-def do(job: dict[str, Any], X: Any, Y: Any, max_memory: int | None) -> Any:
-    """The work itself."""
-    limits: dict[str, Any] = {"max_memory": max_memory, "n_jobs": job["n_jobs"]}
-    if job["work"] == "fit":
-        model = oc.MongeMap(COSTS[job["cost"]], **limits).fit(X, Y)
-        return model.transform(X), model.report_.operator
-    if job["work"] == "path":
-        kind = type(COSTS[job["cost"]])
-        cost = COSTS[job["cost"]] if kind is oc.KOverlap else kind
-        return oc.gamma_path(X, Y, oc.L1 if kind is oc.SqL2 else cost, [0.1, 0.3, 1.0], **limits), "path"
+def made(job: dict[str, Any]) -> tuple[Any, ...]:
+    """What the work is done on: two samples, or AnnData of both."""
+    X, Y = (samples(job[side], job["d"], job["kind"], seed) for seed, side in enumerate("nm"))
+    if job["work"] != "evaluate":
+        return X, Y
     import anndata
     import pandas as pd
 
-    both = sp.vstack([sp.csr_array(X), sp.csr_array(Y)]).tocsr()
     labels = pd.DataFrame({"group": ["a"] * X.shape[0] + ["b"] * Y.shape[0]}).astype("category")
     labels.index = labels.index.astype(str)
-    adata = anndata.AnnData(both, obs=labels)
-    cost = "l1" if job["cost"] == "koverlap" else job["cost"]
-    asked: dict[str, Any] = {"costs": [cost], "gammas": [0.3, 1.0], "splits": 2, "components": 5, "verbose": False}
-    return oc.evaluate(adata, groupby="group", control="a", **asked, **limits), "evaluate"
+    return (anndata.AnnData(sp.vstack([sp.csr_array(X), sp.csr_array(Y)]).tocsr(), obs=labels),)
+
+
+def do(job: dict[str, Any], given: tuple[Any, ...], max_memory: int | None, calls: list[str]) -> None:
+    """The work itself; `calls` are those that were begun."""
+    limits: dict[str, Any] = {"max_memory": max_memory, "n_jobs": job["n_jobs"]}
+    cost = COSTS[job["cost"]](job["d"])
+    calls.append(job["work"])
+    if job["work"] == "fit":
+        model = oc.MongeMap(cost, **limits).fit(*given)
+        calls.append("transform")
+        model.transform(given[0])
+        return
+    template, gammas = oc.L1 if job["cost"] == "sql2" else cost, [0.1, 0.3, 1.0] if job["gammas"] else None
+    if job["work"] == "path":
+        oc.gamma_path(*given, template, gammas, **limits)
+    elif job["work"] == "choose":
+        oc.MongeMapCV(template, gammas=gammas or 4, cv=2, random_state=0, **limits).fit(*given)
+    else:
+        asked: dict[str, Any] = {"costs": [job["cost"]], "gammas": [0.3, 1.0], "splits": 2, "components": 5}
+        oc.evaluate(*given, groupby="group", control="a", verbose=False, **asked, **limits)
 
 
 def load(pairs: list[list[str]]) -> None:
     """Every kernel that work with these costs and kinds of samples can need, costs in every place and precision."""
     for cost, kind in pairs:
-        tiny = {"work": "fit", "cost": cost, "kind": kind, "n_jobs": 1}
-        X, Y = (samples(60, 12, kind, seed) for seed in range(2))
+        tiny = {"work": "fit", "cost": cost, "kind": kind, "n_jobs": 1, "gammas": True, **TINY}
         for place in ("memory", "disk", "recomputed"):
             for precision in ("float32", "float64"):
                 with forced(place, precision):
-                    do(tiny, X, Y, 2**40)
-        for work in ("path", "evaluate") if cost in ("l1", "stvs") else ("path",):
-            do({**tiny, "work": work}, X, Y, None)
+                    do(tiny, made(tiny), 2**40, [])
+        for work in ("path", "choose", *(("evaluate",) if cost in ("l1", "stvs") else ())):
+            do({**tiny, "work": work}, made({**tiny, "work": work}), None, [])
 
 
 def _limit(size: int) -> None:
@@ -88,29 +110,30 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     if job["work"] == "load":
         load(job["pairs"])
         return {}
-    tiny = {**job, "n": 60, "m": 50, "d": 12}
-    do(tiny, *(samples(tiny[side], tiny["d"], job["kind"], seed) for seed, side in enumerate("nm")), None)
-    do(tiny, *(samples(tiny[side], tiny["d"], job["kind"], seed) for seed, side in enumerate("nm")), 2**40)
-    X, Y = (samples(job[side], job["d"], job["kind"], seed) for seed, side in enumerate("nm"))
+    for max_memory in () if job.get("fresh") else (None, 2**40):
+        do({**job, **TINY}, made({**job, **TINY}), max_memory, [])
+    given = made(job)
     trim()
-    lent = nbytes(X) + nbytes(Y)
+    lent = sum(nbytes(array) for array in given) if len(given) == 2 else 0
     held = resident() - lent
     budget = job.get("budget") or (held + job["room"] if "room" in job else None)
-    if budget is not None:
+    if budget is not None and not job.get("fresh"):  # code that is loaded has addresses that it does not use
         _limit(int((1 + job["slack"]) * budget) - held + STACKS * job["n_jobs"])
     elif "hard" in job:
         _limit(job["hard"])
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-    begun, told = time.monotonic(), {"ending": "kept", "message": "", "place": ""}
+    begun, told, calls = time.monotonic(), {"ending": "kept", "message": ""}, list[str]()
+    compiled = event.RecordingListener()
     try:
-        told["place"] = do(job, X, Y, budget)[1]
+        with event.install_listener("numba:compile", compiled):
+            do(job, given, budget, calls)
     except MemoryBudgetError as error:
         told |= {"ending": "refused", "message": str(error)}
     except MemoryError as error:
         told |= {"ending": "out of memory", "message": str(error)}
     numbers = {"seconds": time.monotonic() - begun, "peak": peak() - lent, "budget": budget, "held": held}
-    return told | numbers
+    return told | numbers | {"call": calls[-1], "compiled": len(compiled.buffer) > 0}
 
 
 if __name__ == "__main__":

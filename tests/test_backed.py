@@ -37,7 +37,7 @@ from occamap.tl.cells import numbers  # noqa: E402
 FORMATS = ["h5ad", "zarr"]
 KINDS = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": lambda matrix: matrix.toarray()}
 PAIR = ["--groupby", "condition", "--control", "control", "--target", "treated"]
-LITTLE = ["--max-memory", "1GB"]
+LITTLE = ["--max-memory", "9GB"]
 
 
 def put(adata, path: Path, version: int = 2) -> Path:

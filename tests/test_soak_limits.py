@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import resource
 import subprocess
 import sys
+import tracemalloc
+import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from occamap import _memory
+from occamap._validate import check_samples
 from occamap._workers import MOST, Workers, count_jobs
+from occamap.costs import Cost
 from occamap.errors import InputError, MemoryBudgetError
+from occamap.maps.room import rehearse
+from occamap.maps.side import Side, move_bytes
 from soak import limits
+from soak.limits_child import COSTS, samples
 from soak.tally import Tally
 
 
@@ -114,19 +124,49 @@ def test_no_memory_even_for_code_is_one_sentence() -> None:
     assert (done.returncode, done.stderr) == (1, "occamap: not enough memory for this\n")
 
 
-def test_the_number_that_an_evaluation_asks_for_is_enough() -> None:
-    """It is told of all that splits need, components and blocks of costs among it, before anything is computed."""
-    tally = Tally("limits")
-    sizes = {"work": "evaluate", "n": 586, "m": 938, "d": 120, "kind": "dense", "cost": "l1", "n_jobs": 2}
-    limits._follow(tally, {**sizes, "room": 8_000_000})
-    assert not tally.faults
-    assert tally.counts["evaluate within a budget"] == {"kept, after 1 refused": 1}
+SIZES = {
+    "fit": {"n": 1500, "m": 1200, "d": 500, "kind": "csr", "cost": "stvs"},
+    "path": {"n": 2257, "m": 687, "d": 186, "kind": "csr", "cost": "sql2"},
+    "choose": {"n": 1475, "m": 2263, "d": 300, "kind": "csr", "cost": "l1"},
+    "evaluate": {"n": 586, "m": 938, "d": 120, "kind": "dense", "cost": "l1"},
+}
 
 
-def test_the_number_that_a_path_asks_for_is_enough() -> None:
-    """Costs at one γ leave the room in which samples are moved."""
-    tally = Tally("limits")
-    sizes = {"work": "path", "n": 2257, "m": 687, "d": 186, "kind": "csr", "cost": "sql2", "n_jobs": 2}
-    limits._follow(tally, {**sizes, "room": 8_000_000})
+@pytest.mark.parametrize("gammas", [True, False])
+@pytest.mark.parametrize("work", SIZES)
+def test_the_number_that_a_refusal_names_is_enough_for_the_call(work: str, gammas: bool) -> None:
+    """It is told of all that comes, before anything is computed; and costs that are kept leave room for the rest."""
+    tally, job = Tally("limits"), {"work": work, **SIZES[work], "n_jobs": 2, "gammas": gammas}
+    limits._follow(tally, {**job, "room": 2_000_000} if gammas else {**job, "fresh": True, "budget": limits.SMALLEST})
     assert not tally.faults
-    assert tally.counts["path within a budget"] == {"kept, after 1 refused": 1}
+    assert tally.counts[f"{work}: refused"] == {"within a second": 1} or not gammas  # else code is loaded first
+    assert all(ending.startswith("kept, after") for ending in tally.counts.popitem()[1])
+
+
+@pytest.mark.parametrize("cost", [cost(40) for cost in COSTS.values()], ids=list(COSTS))
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_what_moving_takes_is_foreseen(cost: Cost, kind: str) -> None:
+    """NumPy's arrays at their peak, of all threads; kernels allocate nothing of size."""
+    X, Y = (check_samples(samples(n, 40, kind, seed), "X") for seed, n in ((0, 256), (1, 3000)))
+    rehearse(cost, X, Y)
+    tracemalloc.start()
+    try:
+        with Workers(2) as workers:
+            side = Side(cost, Y, np.full(3000, 1 / 3000), np.zeros(3000), 100.0)
+            side.displace(X, lambda _, moves: None, 0, 0.0, workers, _memory.Budget(None))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1.05 * move_bytes(cost, Y, 2)
+
+
+def test_a_budget_travels_without_the_arrays_of_the_caller() -> None:
+    array = np.ones(10)
+    there = pickle.loads(pickle.dumps(_memory.Budget("2GB", (weakref.ref(array),), reserve=5.0)))
+    assert (there.limit, there.lent, there.reserve) == (2_000_000_000, (), 5.0)
+
+
+@pytest.mark.parametrize("matrix", [np.eye(300, 1000), np.zeros((300, 1000)), np.ones((70, 1000))])
+def test_dense_samples_as_csr_piece_by_piece(matrix: np.ndarray) -> None:
+    found, wanted = check_samples(matrix, "X").csr(), sp.csr_array(matrix)
+    assert all(np.array_equal(getattr(found, name), getattr(wanted, name)) for name in ("indptr", "indices", "data"))

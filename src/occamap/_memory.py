@@ -144,6 +144,13 @@ class Budget:
         self.limit = None if max_memory is None else parse_size(max_memory)
         self.lent, self.reserve = lent, reserve
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lent": ()}  # in another process nobody holds them
+
+    def keeping(self, reserve: float) -> Budget:
+        """The same, with so many bytes left for what comes after."""
+        return Budget(self.limit, self.lent, reserve)
+
     def left(self) -> float:
         """Bytes left for work; infinite without a limit."""
         return float("inf") if self.limit is None else self.limit - self.held() - self.reserve
@@ -152,14 +159,18 @@ class Budget:
         """Bytes that count."""
         return resident() - sum(array.nbytes for array in (known() for known in self.lent) if array is not None)
 
-    def require(self, size: float, what: str) -> None:
-        """Refuse work that needs `size` bytes more than the process holds, and say what would do."""
+    def require(self, size: float, what: str, enough: float | None = None) -> None:
+        """Refuse work that needs `size` bytes more than the process holds, and say what would do.
+
+        `enough` is more than `size` where that is a guess. The C library keeps some of what is freed, of each thread:
+        the number that is named has room for that.
+        """
         if self.limit is not None and size > self.left():
             trim()
         if self.limit is not None and size > self.left():
-            size += self.reserve
-            need, beside = self.held() + size, " beside what was passed in" if self.lent else ""
+            size = self.reserve + max(size, enough or 0.0)
+            need, beside = 1.02 * self.held() + 1.2 * size, " beside what was passed in" if self.lent else ""
             raise MemoryBudgetError(
                 f"{what} needs {format_size(size)} more, and this process holds {format_size(self.held())}{beside}; "
-                f"with a margin, give max_memory at least {format_size(need * 1.02)}; it is {format_size(self.limit)}"
+                f"with a margin, give max_memory at least {format_size(need)}; it is {format_size(self.limit)}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,10 @@ from occamap._containers import check_compressed, is_anndata, is_frame, rewrap, 
 from occamap.errors import FeatureMismatchError, InputError
 
 LARGEST = 1e140  # its square, summed over all features, is still finite
+PIECE = 2**16  # entries that are worked on at a time, where all would need as much memory again
 SMALLEST = 1e-140  # the square of a difference in its last digit but one is not yet 0
+
+DERIVED = ("columns", "_reduced")  # of Samples, each computed once
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,16 @@ class Samples:
         return self if self.dtype == dtype else replace(self, data=self.data.astype(dtype))
 
     def csr(self) -> sp.csr_array:
-        if self.indptr is None or self.indices is None:
+        if self.indptr is not None and self.indices is not None:
+            return as_csr(self.data, self.indices, self.indptr, self.shape)
+        if self.data.size <= PIECE:
             return sp.csr_array(self.data)
-        return as_csr(self.data, self.indices, self.indptr, self.shape)
+        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(self.data, axis=1))])
+        data, indices = np.empty(indptr[-1], self.dtype), np.empty(indptr[-1], np.int32)
+        for rows, part in self.pieces():  # at once, SciPy would take several times as much memory
+            stored, held = slice(indptr[rows.start], indptr[rows.stop]), part.data != 0
+            data[stored], indices[stored] = part.data[held], np.nonzero(held)[1]
+        return as_csr(data, indices, indptr, self.shape)
 
     def stored(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
         """indptr, indices and data of the rows as CSR."""
@@ -74,6 +85,13 @@ class Samples:
             template=None,
         )
 
+    def pieces(self) -> Iterator[tuple[slice, Samples]]:
+        """All rows, some at a time: what is computed of all entries then takes little memory beside them."""
+        step = max(1, PIECE * self.shape[0] // max(1, self.data.size))
+        for start in range(0, self.shape[0], step):
+            stop = min(start + step, self.shape[0])
+            yield slice(start, stop), self.rows(start, stop)
+
     def take(self, rows: NDArray[np.int64]) -> Samples:
         """These rows, in this order, in arrays of their own."""
         shape = (rows.size, self.shape[1])
@@ -95,8 +113,13 @@ class Samples:
         csc = self.csr().tocsc()
         return csc.indptr.astype(np.int64), csc.indices.astype(np.int32, copy=False), csc.data
 
+    def release(self) -> None:
+        """Free what was derived and kept; it is made again when it is needed."""
+        for name in DERIVED:
+            self.__dict__.pop(name, None)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("columns", "_reduced")}
+        return {name: value for name, value in self.__dict__.items() if name not in DERIVED}
 
     def __sizeof__(self) -> int:
         """Bytes of the arrays, so that a cluster knows what it would cost to move them."""

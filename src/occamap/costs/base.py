@@ -72,6 +72,10 @@ class Cost(ABC):
         """Bytes of what is prepared of Y for pairs, beside its entries once more."""
         return 0
 
+    def _lane_bytes(self, m: int, d: int) -> int:
+        """Bytes that are under way for each sample that is moved towards m targets."""
+        return 48 * m + 4 * min(d, 2**17)
+
     def _linear(self, Y: Samples) -> LinearPairs | None:
         """A prepared evaluation of ½‖z‖² and τ(z)/γ of all pairs, where τ is linear in γ; else None."""
         return None

@@ -157,7 +157,9 @@ class GroupPairs(LinearLanePairs):
 
 def group_bytes(Y: Samples) -> int:
     """Bytes of what is prepared of Y for pairs beside that of `L1`, at most: its entries by groups, and their runs."""
-    return 40 * Y.data.size + 16 * Y.shape[0] * (Y.shape[1] // (TILE_BYTES // (4 * LANES)) + 2) if Y.is_sparse else 0
+    if not Y.is_sparse:  # its features in another order, and as CSR
+        return 2 * Y.data.nbytes + 4 * Y.data.size
+    return 40 * Y.data.size + 16 * Y.shape[0] * (Y.shape[1] // (TILE_BYTES // (4 * LANES)) + 2)
 
 
 def _uniform(rest: L1, apart: NDArray[np.bool_], gamma: float) -> L1:

@@ -115,6 +115,9 @@ class KOverlap(Cost):
     def _pairs(self, Y: Samples) -> Pairs:
         return SqL2()._pairs(Y) if self.gamma == 0 else _KOverlapPairs(self, Y)
 
+    def _lane_bytes(self, m: int, d: int) -> int:
+        return 128 * m + 40 * d
+
     def _linear(self, Y: Samples) -> LinearPairs | None:
         return _KOverlapPairs(self._with_gamma(1.0), Y)
 
@@ -171,8 +174,12 @@ class _KOverlapDisplacer:
     def __init__(self, pairs: _KOverlapPairs) -> None:
         self.pairs: Pairs = pairs
         self.Y, self.cost, self._norms = pairs.Y, pairs.cost, pairs.norms
-        columns = self.Y.csr().tocsc()
-        self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32), columns.data
+        columns: Any
+        if self.Y.is_sparse:
+            columns = self.Y.csr().tocsc()
+        else:  # the columns of Y are the rows of its transpose, without CSR of Y on the way
+            columns = Samples(self.Y.shape[::-1], np.ascontiguousarray(self.Y.data.T)).csr()
+        self.columns = columns.indptr.astype(np.int64), columns.indices.astype(np.int32, copy=False), columns.data
 
     def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
         spans = [(start, min(start + LANES, X.shape[0])) for start in range(0, X.shape[0], LANES)]

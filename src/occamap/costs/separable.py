@@ -29,7 +29,10 @@ class Separable(Cost):
         """The prox at these entries."""
 
     def _values(self, z: Samples) -> Floats:
-        return row_sums(z, self._entries(z.data.astype(np.float64), _features(z)))
+        values = np.empty(z.shape[0])
+        for rows, part in z.pieces():
+            values[rows] = row_sums(part, self._entries(part.data.astype(np.float64), _features(part)))
+        return values
 
     def _gradient(self, z: Samples) -> NDArray[Any]:
         return self._slopes(z.data.astype(np.float64), _features(z)).astype(z.dtype)

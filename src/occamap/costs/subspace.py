@@ -175,7 +175,11 @@ class Subspace(Cost):
         return _SubspacePairs(self, Y)
 
     def _more_bytes(self, Y: Samples) -> int:
-        return 16 * Y.data.size if Y.is_sparse else 0  # pairs are float64, whatever the samples are
+        # pairs are float64, whatever the samples are
+        return int(16 * Y.data.size + 8 * Y.shape[0] * self._directions.shape[1])
+
+    def _lane_bytes(self, m: int, d: int) -> int:
+        return 72 * m + 8 * d
 
     def _linear(self, Y: Samples) -> LinearPairs | None:
         return _SubspacePairs(self._with_gamma(1.0), Y)
@@ -224,6 +228,12 @@ class _SubspacePairs:
 
     def _coordinates(self, X: Samples) -> tuple[Floats, Floats]:
         """Ax, about the centre if there is one, and the size of what it is a sum of."""
+        coordinates, sizes = np.empty((X.shape[0], self.cost._directions.shape[1])), np.empty(X.shape[0])
+        for rows, part in X.pieces():
+            coordinates[rows], sizes[rows] = self._centred(part)
+        return coordinates, sizes
+
+    def _centred(self, X: Samples) -> tuple[Floats, Floats]:
         if self.centre is not None and not X.is_sparse:
             X = _samples(X.data - self.centre)
         coordinates, sizes = self.cost._inside(X), np.sqrt(row_sums(X, X.data * X.data))

@@ -13,7 +13,7 @@ import numpy as np
 from occamap._backed import is_backed, read
 from occamap._containers import in_memory
 from occamap._validate import Samples, check_choice, check_count, check_number, check_samples
-from occamap.costs import L1, STVS, Cost, KOverlap
+from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
 from occamap.sinkhorn import EpsilonRule
 from occamap.tl.cells import Rows, check_adata, labels, matrix_of, pair_of, rows_of, some
@@ -66,6 +66,10 @@ class Protocol:
         if KOVERLAP in self.costs and self.k is not None:
             found.append((KOVERLAP, KOverlap(1.0, self.k), self.gammas))
         return found
+
+    def all_costs(self) -> list[Cost]:
+        """A cost of each kind that an evaluation computes: of maps, and ½ℓ2² for what they are compared by."""
+        return [SqL2(), *(cost for _, cost, _ in self.penalties())]
 
     def fingerprint(self, data: str) -> str:
         """Of what decides a row, on these data: not of how many splits and which targets there are."""

@@ -16,7 +16,7 @@ from occamap.evaluation.bar import Bar
 from occamap.evaluation.on_cluster import run_on_cluster
 from occamap.evaluation.protocol import check_protocol, digest, rows_a_split
 from occamap.evaluation.shared import Preparation, Shared
-from occamap.evaluation.split import score_split, split_bytes
+from occamap.evaluation.split import score_split
 from occamap.evaluation.store import Store
 from occamap.maps.progress import Progress
 from occamap.run_record import DataFile
@@ -179,8 +179,7 @@ def _run_here(prepare: Preparation, store: Store, bar: Bar) -> None:
 def _run(shared: Shared, todo: list[int], n_jobs: int | None, store: Store, bar: Bar) -> None:
     """Some splits of a condition, as many at a time as there are threads and memory for."""
     threads = count_jobs(n_jobs)
-    room = Budget(shared.plan.max_memory).left() // split_bytes(shared)
-    at_once = int(max(1, min(threads, len(todo), room)))
+    at_once = min(threads, len(todo), shared.plan.at_once() or threads)
 
     def one(number: int) -> None:
         with Workers(max(1, threads // at_once)) as workers:

@@ -10,23 +10,23 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap._backed import is_backed
 from occamap._memory import Budget
 from occamap._optional import optional
-from occamap._workers import Workers
-from occamap.costs import SqL2
-from occamap.costs.lanes import pairs_bytes
+from occamap._validate import Samples, check_samples
+from occamap._workers import Workers, count_jobs
 from occamap.errors import InputError
 from occamap.evaluation.components import Gram, components_bytes, gram_bytes
 from occamap.evaluation.markers import moments, welch_t
 from occamap.evaluation.protocol import Condition, Protocol
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem, check_problem
-from occamap.maps.side import move_bytes
+from occamap.maps.room import map_bytes, rehearse
 from occamap.selection.plan import Plan
 from occamap.selection.splits import Split
 from occamap.sinkhorn import EpsilonRule, Solver, cost_family
-from occamap.sinkhorn.operator import working_bytes
-from occamap.tl.cells import Mask, numbers
+from occamap.sinkhorn.places import scratch_bytes
+from occamap.tl.cells import Mask, matrix_of, numbers
 
 Floats = NDArray[np.float64]
 Tick = Callable[[], None]
@@ -95,6 +95,8 @@ class Preparation:
 
     def __call__(self, condition: Condition, tick: Tick) -> Shared:
         """tick() is called in between, often: it may raise."""
+        if self.max_memory is not None:
+            self._foresee(condition)
         cells = cells_of(self.adata, self.protocol, condition)
         within = self._kept[1] if self._kept is not None and self._kept[0] == cells.key else None
         with Workers(self.n_jobs) as workers:
@@ -102,6 +104,33 @@ class Preparation:
             shared = share(condition, self.protocol, sides, within, self.max_memory, workers, tick)
         self._kept = cells.key, shared.gram.within
         return shared
+
+    def _foresee(self, condition: Condition) -> None:
+        """Refuse a condition that cannot fit before its cells are taken from the others, where that can be told."""
+        whole, first = matrix_of(self.adata, self.protocol.layer), condition.rows[:1]
+        if is_backed(whole):
+            return  # its entries are not known before they are read
+        one = check_samples(sp.csr_array(numbers(self.adata, first, self.protocol.layer, "keep")), "adata")
+        for cost in {type(cost): cost for cost in self.protocol.all_costs()}.values():
+            rehearse(cost, one, one)
+        both = condition.rows, condition.others
+        cells = [_promised(whole, rows, one.dtype, whole.shape[1]) for rows in both]
+        control, target = (_promised(whole, rows, one.dtype, self.protocol.hvg or whole.shape[1]) for rows in both)
+        known = self._kept is not None and self._kept[0].startswith(condition.rows.tobytes())
+        within = self._kept[1] if known and self._kept is not None else None
+        needed = float(sum(side.__sizeof__() for side in cells))
+        needed += condition_bytes(control, target, within, self.protocol, count_jobs(self.n_jobs))
+        Budget(self.max_memory).require(needed, f"evaluating {sum(rows.size for rows in both):,} cells")
+
+
+def _promised(whole: Any, rows: NDArray[np.int64], dtype: Any, genes: int) -> Samples:
+    """Samples of the size of these rows and so many of the genes, those with the most entries, with nothing in them."""
+    stored = rows.size * int(getattr(whole, "nnz", whole.size)) // max(1, whole.shape[0])
+    if getattr(whole, "format", "") == "csr":
+        stored = int(np.diff(whole.indptr)[rows].sum())
+    stored = min(stored, rows.size * genes)
+    indices, indptr = (np.broadcast_to(np.zeros(1, kind), n) for kind, n in ((np.int32, stored), (np.int64, rows.size)))
+    return Samples((rows.size, genes), np.broadcast_to(np.zeros(1, dtype), stored), indices, indptr)
 
 
 def share(
@@ -115,15 +144,21 @@ def share(
 ) -> Shared:
     """What the splits of a condition share; `within` are inner products of its control cells, if they are known."""
     penalties = protocol.penalties()
-    problem = check_problem(sides[0], sides[1], None, None, [cost for _, cost, _ in penalties], max_memory)
+
+    def need(source: Samples, target: Samples) -> float:
+        return condition_bytes(source, target, within, protocol, workers.count)
+
+    what = f"evaluating {sum(side.shape[0] for side in sides):,} cells"
+    problem = check_problem(sides[0], sides[1], None, None, protocol.all_costs(), max_memory, need, what)
     tick()
-    samples, budget = (problem.source, problem.target), Budget(max_memory)
-    reserve = gram_bytes(*samples, within) + least_bytes(problem, protocol, workers.count)
-    budget.require(reserve, f"evaluating {sum(side.shape[0] for side in samples):,} cells")
+    samples, budget = (problem.source, problem.target), Budget(max_memory, problem.lent)
+    before, beside = least_bytes(*samples, protocol, workers.count)
+    pairs = float(samples[0].shape[0] * samples[1].shape[0])
+    reserve = gram_bytes(*samples, within) + before + 16 * pairs  # a split has sub-matrices of what is kept
     families = []
     for _, cost, gammas in penalties:
         families.append(
-            cost_family(cost, *samples, gammas, max_memory, workers, lambda _: tick(), reserve=reserve)
+            cost_family(cost, *samples, gammas, budget.keeping(beside), workers, lambda _: tick(), reserve=reserve)
         )
         tick()
     gram = Gram(*samples, workers, budget, within)
@@ -140,20 +175,32 @@ def share(
         relaxes=(protocol.relax,),
         projection=None,
         seed=protocol.random_state,
-        max_memory=max_memory,
+        budget=budget,
+        least=before + beside,
     )
     t = welch_t(moments(problem.target.csr()), moments(problem.source.csr()))
     return Shared(condition, protocol, plan, gram, t)
 
 
-def least_bytes(problem: Problem, protocol: Protocol, threads: int) -> float:
-    """What a split takes where costs are computed again and again: components, blocks of costs, moves of test cells."""
-    (n, d), target = problem.source.shape, problem.target
+def condition_bytes(
+    source: Samples, target: Samples, within: NDArray[Any] | None, protocol: Protocol, threads: int
+) -> float:
+    """What it takes to evaluate a condition, one split at a time."""
+    return gram_bytes(source, target, within) + sum(least_bytes(source, target, protocol, threads))
+
+
+def least_bytes(source: Samples, target: Samples, protocol: Protocol, threads: int) -> tuple[float, float]:
+    """What a split takes where costs are computed again and again: before some are kept, and beside them.
+
+    The former are its cells, components or a fit; the latter blocks of moves, moves of test cells and their distances.
+    """
+    n, d = source.shape
     train, test = (1 - protocol.test_size) * (n + target.shape[0]), protocol.test_size * (n + target.shape[0])
-    costs = [cost for _, cost, _ in protocol.penalties()] or [SqL2()]
-    moving = max(move_bytes(cost, target, threads) for cost in costs)
-    fitting = working_bytes(target.shape[0], threads) + pairs_bytes(target)
-    return components_bytes(train) + max(moving, fitting) + 2 * 8.0 * test * d + 3 * 8.0 * test**2
+    costs = protocol.all_costs()
+    fitting = max(scratch_bytes(cost, target, threads) for cost in costs)
+    moving = max(map_bytes(cost, target, threads) for cost in costs)
+    before = 2.0 * (source.__sizeof__() + target.__sizeof__()) + max(components_bytes(train), fitting)
+    return before, moving + 2 * 8.0 * test * d + 3 * 8.0 * test**2
 
 
 def highly_variable(sides: list[sp.csr_array], count: int) -> Mask:

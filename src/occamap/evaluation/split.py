@@ -15,7 +15,6 @@ from occamap._validate import check_samples
 from occamap._workers import Workers
 from occamap.costs import SqL2
 from occamap.errors import InputError
-from occamap.evaluation.components import components_bytes
 from occamap.evaluation.markers import moments, welch_t
 from occamap.evaluation.protocol import SQL2, SQL2_PCA, Protocol
 from occamap.evaluation.scores import Floats, Means, Prediction, Row
@@ -47,13 +46,6 @@ def score_split(shared: Shared, k: int, workers: Workers, tick: Callable[[int], 
     """A row a method, γ and ε; tick(1) is called after each and tick(0) in between: it may raise."""
     scoring = Scoring(shared, Held(shared, k, workers, tick), workers, tick)
     return [row for part in parts(shared.protocol) for row in scoring.rows(part)]
-
-
-def split_bytes(shared: Shared) -> float:
-    """About what a split takes: the components of its train cells, costs of three kinds, and dense moves, twice."""
-    (n, d), m = shared.problem.source.shape, shared.problem.b.size
-    held = shared.protocol.test_size
-    return components_bytes((1 - held) * (n + m)) + 3 * 8.0 * n * m + 2 * 8.0 * held * n * d
 
 
 class Held:

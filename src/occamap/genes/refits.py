@@ -16,7 +16,6 @@ from occamap._kept import Kept, kept
 from occamap._memory import Budget, available
 from occamap._validate import check_samples
 from occamap._workers import Workers, count_jobs
-from occamap.costs.lanes import pairs_bytes
 from occamap.errors import MemoryBudgetError, NotConvergedWarning
 from occamap.genes.halves import Half, complementary_halves
 from occamap.maps import MongeMap
@@ -25,7 +24,7 @@ from occamap.maps.problem import Problem
 from occamap.maps.side import move_bytes
 from occamap.sinkhorn import StoredCost, cost_blocks
 from occamap.sinkhorn.operator import working_bytes
-from occamap.sinkhorn.places import SHARE
+from occamap.sinkhorn.places import SHARE, scratch_bytes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -125,7 +124,7 @@ def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool)
     frozen, budget = cost._frozen(source.shape[1]), Budget(alone.max_memory)
     at_once = count_jobs(like.n_jobs) if side_by_side else 1
     threads = count_jobs(alone.n_jobs)
-    making = working_bytes(m, count_jobs(like.n_jobs)) + pairs_bytes(target) + cost._more_bytes(target)
+    making = scratch_bytes(cost, target, count_jobs(like.n_jobs))
     # of each half that is fitted at a time: a sub-matrix, and moves
     using = at_once * (2 * n * m + move_bytes(cost, target, threads) + working_bytes(m, threads))
     if 8 * n * m + max(making, using) > min(budget.left(), SHARE * available()):

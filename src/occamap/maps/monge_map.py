@@ -36,6 +36,7 @@ from occamap.maps.later import moved_later, moved_on_cluster
 from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
+from occamap.maps.room import map_bytes
 from occamap.maps.side import Side
 from occamap.sinkhorn import EpsilonRule, Report, Solution, Solver, Status
 from occamap.sinkhorn.solution import describe
@@ -155,7 +156,10 @@ class MongeMap(BaseEstimator):
                 given = cost, solver, X, Y, a, b, client, self.max_memory
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
             else:
-                problem = check_problem(X, Y, a, b, [cost], self.max_memory)
+                threads, what = count_jobs(self.n_jobs), "fitting a map, and moving samples by it,"
+                problem = check_problem(
+                    X, Y, a, b, [cost], self.max_memory, lambda _, Y: map_bytes(cost, Y, threads), what
+                )
                 given_here = self.max_memory, self.n_jobs, self._near(problem), progress
                 solution, place, why = solve_here(cost, solver, problem, *given_here)
         self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why)

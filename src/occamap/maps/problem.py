@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from occamap._memory import Budget, Lent
 from occamap._validate import Samples, check_range, check_same_features, check_samples, check_weights
 from occamap.costs import Cost
+from occamap.maps.room import rehearse
 
 Floats = NDArray[np.float64]
+Need = Callable[[Samples, Samples], float] | None
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,20 @@ class Problem:
 
 
 def check_problem(
-    X: Any, Y: Any, a: ArrayLike | None, b: ArrayLike | None, costs: Sequence[Cost], max_memory: int | str | None
+    X: Any,
+    Y: Any,
+    a: ArrayLike | None,
+    b: ArrayLike | None,
+    costs: Sequence[Cost],
+    max_memory: int | str | None,
+    need: Need = None,
+    what: str = "a copy of the samples",
 ) -> Problem:
-    """What a caller gives, checked against each other and the costs, and copied unless nobody can write to it."""
+    """What a caller gives, checked against each other and the costs, and copied unless nobody can write to it.
+
+    Within a budget, `what` the call is to do is refused here and at once unless there is room for all of it: the copy,
+    the code, and the bytes that `need` tells of the samples.
+    """
     source, target = check_samples(X, "X"), check_samples(Y, "Y")
     check_same_features(target, "Y", source.shape[1], source.names, "X")
     largest = max(source.largest(), target.largest())
@@ -52,7 +65,12 @@ def check_problem(
     masses = check_weights(a, source.shape[0], "a"), check_weights(b, target.shape[0], "b")
     borrowed = [*source.borrowed().values(), *target.borrowed().values()]
     lent = tuple({id(array): weakref.ref(array) for array in borrowed}.values())
-    Budget(max_memory, lent).require(sum(array.nbytes for array in borrowed), "a copy of the samples")
+    budget, size = Budget(max_memory, lent), float(sum(array.nbytes for array in borrowed))
+    if budget.limit is not None and need is not None:
+        for cost in {type(cost): cost for cost in costs}.values():
+            rehearse(cost, source, target)
+        size += need(source, target)
+    budget.require(size, what)
     names = source.names if source.names is not None else target.names
     source, target = (replace(samples.owned(), names=names) for samples in (source, target))
     return Problem(source, target, *masses, names, lent)

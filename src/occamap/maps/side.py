@@ -109,7 +109,8 @@ class Side:
             if piece is not None:
                 rows.append(piece)
                 whole = rows.bytes * X.shape[0] / min(X.shape[0], done * LANES)  # and half of it once more, to finish
-                budget.require(1.5 * whole - rows.bytes, f"moving {X.shape[0]} samples at once")
+                enough = 2.0 * whole - rows.bytes  # rows that come later may have more entries
+                budget.require(1.5 * whole - rows.bytes, f"moving {X.shape[0]} samples at once", enough)
         return rows.csr(X.shape[1])
 
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
@@ -124,7 +125,7 @@ class Side:
         dtype = self.cost._work_dtype(X, self.anchors)
         what = f"moving {LANES} samples a thread"
         if dtype in self._prepared:
-            budget.require(_block_bytes(self.anchors.shape, workers.count), what)
+            budget.require(_block_bytes(self.cost, self.anchors, workers.count), what)
         else:
             budget.require(move_bytes(self.cost, self.anchors, workers.count), what)
             self._prepared[dtype] = self.cost._displacer(self.anchors.astype(dtype))
@@ -139,12 +140,11 @@ def _spans(X: Samples) -> Iterator[tuple[int, int]]:
 def move_bytes(cost: Cost, anchors: Samples, threads: int) -> int:
     """Bytes that it takes to move LANES samples a thread: the targets by columns, and blocks under way."""
     columns = 3 * anchors.data.nbytes + 8 * anchors.shape[1]
-    return pairs_bytes(anchors) + cost._more_bytes(anchors) + columns + _block_bytes(anchors.shape, threads)
+    return pairs_bytes(anchors) + cost._more_bytes(anchors) + columns + _block_bytes(cost, anchors, threads)
 
 
-def _block_bytes(shape: tuple[int, int], threads: int) -> int:
-    m, d = shape
-    return threads * LANES * (40 * m + 4 * min(d, 2**17))
+def _block_bytes(cost: Cost, anchors: Samples, threads: int) -> int:
+    return threads * LANES * cost._lane_bytes(*anchors.shape)
 
 
 class _Rows:

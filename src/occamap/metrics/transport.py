@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class Transport:
     cost: Cost
     tol: float
     max_iter: int
-    max_memory: int | str | None = None
+    budget: Budget = field(default_factory=lambda: Budget(None))
 
     def __call__(self, mu: Measure, nu: Measure, workers: Workers) -> tuple[Value, float]:
         return self.solve(self.costs(mu, nu, workers), mu.masses, nu.masses, workers)
@@ -61,7 +61,7 @@ class Transport:
         """All costs between the two, but for features that the cost freezes."""
         frozen = self.cost._frozen(mu.samples.shape[1])
         sides = mu.samples.without(frozen), nu.samples.without(frozen)
-        return cost_blocks(self.cost, *sides, Budget(self.max_memory), workers)
+        return cost_blocks(self.cost, *sides, self.budget, workers)
 
 
 class DivergenceTo:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import norm
 
 from occamap._memory import Budget
+from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs import L1
 from occamap.errors import InputError
@@ -19,6 +20,7 @@ from occamap.maps.side import Side
 from occamap.sinkhorn import CostFamily, Solver, cost_family
 
 NOTICEABLE = 0.01
+MOVE = 12.0  # bytes of an entry of a displacement
 STRIDE = 4.0
 FARTHEST = 1e8  # times the scale of the data: no γ beyond is looked at
 LARGEST = 1e90  # so that FARTHEST times it is a γ that costs take
@@ -35,17 +37,33 @@ def default_gammas(
     family: CostFamily, problem: Problem, solvers: Sequence[Solver], ties: int, count: int, workers: Workers
 ) -> Floats:
     """`count` γ, evenly spaced in their logarithm, that cover the range of each solver; GRID says which that is."""
-    sources, columns = SOURCES, evenly(problem.b, TARGETS)
-    wanted = [solver.rule.value for solver in solvers if solver.rule.scale == "perplexity"]
-    if wanted:
-        columns = np.arange(family.shape[1])  # so many effective targets mean something among all of them only
-        sources = max(sources, math.ceil(SPARE * columns.size / max(1.0, min(wanted))))
+    sources, targets = _sizes(family.shape[1], solvers)
+    by_targets = any(solver.rule.scale == "perplexity" for solver in solvers)
+    columns = np.arange(targets) if by_targets else evenly(problem.b, targets)
     rows = evenly(problem.a, sources)
     some, few = family.restricted(rows, columns), problem.restricted(rows, columns)
     scale = _scale(some, workers)
     ranges = [_range(_Probe(some, few, solver, ties, workers), scale) for solver in solvers]
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     return np.geomspace(low, high, count)
+
+
+def grid_bytes(source: Samples, target: Samples, solvers: Sequence[Solver]) -> float:
+    """What is needed to look for a range of γ: some of the samples, their costs, and their moves at two γ."""
+    (n, d), m = source.shape, target.shape[0]
+    sources, targets = _sizes(m, solvers)
+    sources, targets = min(n, sources), min(m, targets)
+    some = source.__sizeof__() * sources / n + target.__sizeof__() * targets / m
+    return 2 * some + 3 * 8.0 * sources * targets + 3 * MOVE * sources * d
+
+
+def _sizes(m: int, solvers: Sequence[Solver]) -> tuple[int, int]:
+    """At most so many sources and targets are enough to find the range with."""
+    wanted = [solver.rule.value for solver in solvers if solver.rule.scale == "perplexity"]
+    if not wanted:
+        return SOURCES, TARGETS
+    # so many effective targets mean something among all of them only
+    return max(SOURCES, math.ceil(SPARE * m / max(1.0, min(wanted)))), m
 
 
 def evenly(masses: Floats, at_most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -55,32 +73,39 @@ def evenly(masses: Floats, at_most: int) -> np.ndarray[tuple[int], np.dtype[np.i
 
 
 class _Probe:
-    """The displacements at any γ, each computed once."""
+    """What displacements are like at any γ, each computed once."""
 
     def __init__(self, family: CostFamily, problem: Problem, solver: Solver, ties: int, workers: Workers) -> None:
         self.family, self.problem, self.ties, self.workers = family, problem, ties, workers
         self.solver = replace(solver, tol=max(solver.tol, 1e-3))
-        self._known: dict[float, sp.csr_array] = {}
+        self._none = self._moves(0.0)
+        self._known: dict[float, tuple[float, float]] = {0.0: (self._density(self._none), 0.0)}
 
     def density(self, gamma: float) -> float:
-        return float(self._moves(gamma).nnz) / (self.problem.source.shape[0] * self.problem.source.shape[1])
+        return self._at(gamma)[0]
 
     def change(self, gamma: float) -> float:
         """‖Δ(γ) − Δ(0)‖ / ‖Δ(0)‖."""
-        none = self._moves(0.0)
-        return float(norm(self._moves(gamma) - none) / norm(none))
+        return self._at(gamma)[1]
+
+    def _at(self, gamma: float) -> tuple[float, float]:
+        if gamma not in self._known:
+            moves = self._moves(gamma)
+            self._known[gamma] = self._density(moves), float(norm(moves - self._none) / norm(self._none))
+        return self._known[gamma]
+
+    def _density(self, moves: sp.csr_array) -> float:
+        return float(moves.nnz) / (moves.shape[0] * moves.shape[1])
 
     def _moves(self, gamma: float) -> sp.csr_array:
-        if gamma not in self._known:
-            problem, cost = self.problem, self.family.cost._with_gamma(gamma)
-            costs = self.family.at(gamma, self.workers)
-            solution = self.solver(costs, problem.a, problem.b, self.workers)
-            side = Side(cost, problem.target, problem.b, solution.g, solution.epsilon)
-            budget = Budget(self.family.max_memory)
-            self._known[gamma] = side.displace(
-                problem.source, lambda _, moves: moves, self.ties, 0.0, self.workers, budget, costs=costs
-            )
-        return self._known[gamma]
+        problem, cost = self.problem, self.family.cost._with_gamma(gamma)
+        costs = self.family.at(gamma, self.workers)
+        solution = self.solver(costs, problem.a, problem.b, self.workers)
+        side = Side(cost, problem.target, problem.b, solution.g, solution.epsilon)
+        given = self.ties, 0.0, self.workers, self.family.budget.keeping(0)
+        found = side.displace(problem.source, lambda _, moves: moves, *given, costs=costs)
+        problem.target.release()
+        return found
 
 
 def _range(probe: _Probe, scale: float) -> tuple[float, float]:
@@ -101,7 +126,7 @@ def _range(probe: _Probe, scale: float) -> tuple[float, float]:
 def _scale(family: CostFamily, workers: Workers) -> float:
     """The γ at which the penalty weighs as much as ½‖z‖² on average; that of ℓ1 where it is not linear in γ."""
     if family.parts is None or family.gammas is not None:
-        family = cost_family(L1(1.0), family.X, family.Y, None, None, workers)
+        family = cost_family(L1(1.0), family.X, family.Y, None, Budget(None), workers)
     half, penalty = family.parts or (np.zeros(1), np.zeros(1))
     if penalty.mean() == 0:
         raise InputError("gammas must be given: the penalty is 0 between all samples, so there is no range to find")

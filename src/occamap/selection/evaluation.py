@@ -10,7 +10,6 @@ from itertools import product
 import numpy as np
 import scipy.sparse as sp
 
-from occamap._memory import Budget
 from occamap._validate import Samples, check_samples
 from occamap._workers import Workers
 from occamap.errors import InputError
@@ -76,7 +75,7 @@ def evaluate_split(plan: Plan, split: Split, threads: int, tick: Tick | None = N
     with Workers(threads) as workers:
         candidates = Candidates(plan, split, workers, tell)
         train, test = candidates.train, candidates.test
-        scorer = Scorer(plan.projection, train, test, plan.seed, plan.max_memory, workers)
+        scorer = Scorer(plan.projection, train, test, plan.seed, plan.budget, workers)
         scores = []
         for candidate in candidates:
             scores.append(_score(candidate, test, scorer))
@@ -133,7 +132,10 @@ class Candidates:
             outcome = str(solution.status), ""
             if solution.status is not Status.CONVERGED:
                 outcome = outcome[0], describe(solution.status, solution.error, solver.tol, solver.max_iter)
+            del costs  # what is left is to move and to score
             yield from self._readings(side, across.at(gamma, self.workers), outcome, seconds)
+            if self.plan.budget.limit is not None:
+                self.train.target.release()  # else it takes room beside the next costs
 
     def _costs(self, number: int) -> tuple[CostFamily, CostFamily]:
         """Of a family: within the train samples, and from the test samples to them; the last is remembered."""
@@ -149,7 +151,7 @@ class Candidates:
     ) -> Iterator[Candidate]:
         """The maps of one solve, which ended with this status and message: each rule for ties, each relaxation."""
         targets = float(self.test.a @ side.effective_targets(costs, self.workers))
-        source, budget = side.holding(self.test.source), Budget(self.plan.max_memory)
+        source, budget = side.holding(self.test.source), self.plan.budget
         for ties, relax in product(self.plan.ties, self.plan.relaxes):
             begun = time.perf_counter()
             moves = side.displace(source, lambda _, rows: rows, ties, relax, self.workers, budget, costs=costs)

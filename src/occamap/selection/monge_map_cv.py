@@ -13,9 +13,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from occamap import _draw
+from occamap._memory import Budget
 from occamap._optional import optional
 from occamap._validate import check_count
-from occamap._workers import Workers
+from occamap._workers import Workers, count_jobs
 from occamap.costs import L1
 from occamap.errors import InputError, NotConvergedWarning, SelectionWarning
 from occamap.maps import MongeMap
@@ -143,7 +144,11 @@ class MongeMapCV(BaseEstimator):
         `a` and `b` are sample weights. `client` is a `dask.distributed.Client`, whose workers then share the splits.
         """
         search = self._check_parameters()
-        problem = check_problem(X, Y, a, b, search.costs(), self.max_memory)
+        held_out = 1 / self.cv if isinstance(self.cv, int) and self.cv > 1 else 0.5
+        given, what = (count_jobs(self.n_jobs), held_out), "choosing a map by held-out samples"
+        problem = check_problem(
+            X, Y, a, b, search.costs(), self.max_memory, lambda X, Y: sum(search.least_bytes(X, Y, *given)), what
+        )
         splits = check_splits(self.cv, problem.a.size, problem.b.size, self.random_state)
         _check_masses(problem, splits)
         if self.rule == "one_se" and len(splits) < 2:
@@ -152,8 +157,10 @@ class MongeMapCV(BaseEstimator):
             given_client(client)
         self._forget()
         seed = int(np.random.SeedSequence(self.random_state).generate_state(3)[2])
+        budget = Budget(self.max_memory, problem.lent)
+        least = search.least_bytes(problem.source, problem.target, *given)
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
-            plan = search.plan(problem, self.projection, seed, self.max_memory, workers, progress)
+            plan = search.plan(problem, self.projection, seed, budget, least, workers, progress)
             scores = run_splits(plan, splits, self.n_jobs, progress, client)
             self.results_, self.n_splits_ = collect(plan, scores), len(splits)
             self._cells, self._problem, self._shared = plan.cells(), problem, self._like().get_params(deep=False)
@@ -177,7 +184,8 @@ class MongeMapCV(BaseEstimator):
         cell = self._cells[choose(table(self.results_), rule, max_density)]
         source, target = self._problem.source, self._problem.target
         with Workers(self.n_jobs) as workers:
-            family = CostFamily(cell.cost, source, target, None, None, self.max_memory).unfrozen()
+            budget = Budget(self.max_memory, self._problem.lent)
+            family = CostFamily(cell.cost, source, target, None, None, budget).unfrozen()
             return self._fit_cell(cell, family, workers)
 
     def _forget(self) -> None:

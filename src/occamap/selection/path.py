@@ -15,10 +15,9 @@ from numpy.typing import ArrayLike
 from occamap import _draw
 from occamap._memory import Budget
 from occamap._optional import optional
-from occamap._validate import check_count
-from occamap._workers import Workers
+from occamap._validate import Samples, check_count
+from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost
-from occamap.costs.lanes import pairs_bytes
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
@@ -26,10 +25,10 @@ from occamap.maps.problem import Floats, Problem, check_problem
 from occamap.maps.progress import Progress
 from occamap.maps.side import move_bytes
 from occamap.selection.continuation import Continuation
-from occamap.selection.default_grid import GRID, default_gammas, evenly
+from occamap.selection.default_grid import GRID, default_gammas, evenly, grid_bytes
 from occamap.selection.grids import check_gammas, check_template
-from occamap.sinkhorn import CostBlocks, Status, StoredCost, cost_blocks, cost_family
-from occamap.sinkhorn.operator import working_bytes
+from occamap.sinkhorn import CostBlocks, Status, StoredCost, cost_family
+from occamap.sinkhorn.places import scratch_bytes
 
 COUNT = 20
 
@@ -148,13 +147,18 @@ def gamma_path(
         raise InputError(f"epsilon must be one number for a path; got {epsilon!r}: MongeMapCV takes several")
     _, solver = unfitted(1.0)._check_parameters()
     costs = [template] if isinstance(grid, int) else [template._with_gamma(gamma) for gamma in grid]
-    problem = check_problem(X, Y, a, b, costs, max_memory)
+    threads = count_jobs(n_jobs)
+
+    def need(source: Samples, target: Samples) -> float:
+        probing = grid_bytes(source, target, [solver]) if isinstance(grid, int) else 0.0
+        return probing + move_bytes(template, target, threads) + scratch_bytes(template, target, threads)
+
+    what = "fitting a path of maps, and moving samples by them,"
+    problem = check_problem(X, Y, a, b, costs, max_memory, need, what)
     with Workers(n_jobs) as workers, Progress(verbose) as progress:
         source, target = problem.source, problem.target
-        reserve = move_bytes(template, target, workers.count)
-        scratch = working_bytes(target.shape[0], workers.count) + pairs_bytes(target) + template._more_bytes(target)
-        Budget(max_memory).require(reserve + scratch, "fitting a path of maps, and moving samples by them,")
-        family = cost_family(template, source, target, None, max_memory, workers, progress.costs, reserve)
+        budget = Budget(max_memory, problem.lent).keeping(move_bytes(template, target, threads))
+        family = cost_family(template, source, target, None, budget, workers, progress.costs)
         told = "as given"
         if isinstance(grid, int):
             progress.note("looking for the range of γ")
@@ -164,12 +168,7 @@ def gamma_path(
         for gamma in progress.steps(grid, "γ"):
             begun = time.perf_counter()
             fitted = unfitted(gamma)
-            cost_there = template._with_gamma(gamma)
-            if family.parts is None:  # these costs are still there when samples are moved
-                budget = Budget(max_memory, reserve=reserve)
-                blocks = cost_blocks(cost_there, family.X, family.Y, budget, workers)
-            else:
-                blocks = family.at(gamma, workers)
+            cost_there, blocks = template._with_gamma(gamma), family.at(gamma, workers)
             solution = solver(blocks, problem.a, problem.b, workers, behind.near(gamma))
             behind.add(gamma, solution)
             fitted._conclude(
@@ -177,6 +176,7 @@ def gamma_path(
             )
             maps.append(fitted)
             densities.append(_density(fitted, problem, samples, blocks, workers))
+            del blocks  # else they are there while the next are made
     statuses = tuple(fitted.report_.status for fitted in maps)
     _warn(grid, maps)
     return GammaPath(np.array(grid), tuple(maps), np.array(densities), statuses, told)
@@ -196,9 +196,11 @@ def _density(
         moved += int(np.count_nonzero(moves.data.astype(X.dtype, copy=False)))
 
     known = blocks.take(rows) if isinstance(blocks, StoredCost) else None
-    X, ties, budget = problem.source.take(rows), TIES.index(fitted.ties), Budget(fitted.max_memory)
+    X, ties, budget = problem.source.take(rows), TIES.index(fitted.ties), fitted._budget()
     fitted._towards.displace(X, count, ties, 0.0, workers, budget, costs=known)
     fitted._towards.release()  # a path has many maps, and few of them will be asked again
+    if fitted.max_memory is not None:
+        problem.target.release()
     return moved / (rows.size * d)
 
 

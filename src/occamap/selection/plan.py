@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from occamap._validate import check_choice, check_number
+from occamap._memory import Budget
+from occamap._validate import Samples, check_choice, check_number
 from occamap._workers import Workers
 from occamap.costs import Cost
 from occamap.errors import InputError
@@ -16,10 +17,12 @@ from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem
 from occamap.maps.progress import Progress
+from occamap.maps.room import map_bytes
 from occamap.maps.side import move_bytes
-from occamap.selection.default_grid import default_gammas
+from occamap.selection.default_grid import MOVE, default_gammas, grid_bytes
 from occamap.selection.grids import check_gammas, check_grid, check_template
 from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
+from occamap.sinkhorn.places import scratch_bytes
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,27 @@ class Plan:
     relaxes: tuple[float, ...]
     projection: Any
     seed: int
-    max_memory: int | str | None
+    budget: Budget
+    least: float
+    """Bytes that a split takes where costs are computed again and again."""
 
     def __sizeof__(self) -> int:
         """Bytes of the arrays, so that a cluster knows what it would cost to move them."""
         parts = sum(part.nbytes for family in self.families for part in family.parts or ())
         return parts + self.problem.source.__sizeof__() + self.problem.target.__sizeof__()
+
+    def at_once(self) -> int | None:
+        """How many splits the budget has room for at a time, each with parts of the costs that they share; None: any.
+
+        Where no costs are shared, each split keeps as many of its own as there is room for: then it is one.
+        """
+        if self.budget.limit is None:
+            return None
+        if any(family.parts is None for family in self.families):
+            return 1
+        n, m = self.problem.a.size, self.problem.b.size
+        matrices = max((len(family.parts or ()) for family in self.families), default=2) + 1
+        return max(1, int(self.budget.left() // (8.0 * n * m * matrices + self.least)))
 
     def cells(self) -> list[Cell]:
         """The grid, in the order in which it is evaluated."""
@@ -113,26 +131,42 @@ class Search:
             return list(self.templates)
         return [template._with_gamma(gamma) for template in self.templates for gamma in self.grid]
 
+    def least_bytes(self, source: Samples, target: Samples, threads: int, held_out: float) -> tuple[float, float]:
+        """What the evaluation of a split takes where costs are computed again: before some are kept, and beside them.
+
+        The former are its parts, what a projection is learned on, twice, and a fit; or the search for a range of γ. The
+        latter are blocks of moves or of costs to score them by, the moves of a test part, and what is moved.
+        """
+        copies = 3.0 * (source.__sizeof__() + target.__sizeof__())
+        probing = grid_bytes(source, target, self.solvers) if isinstance(self.grid, int) else 0.0
+        fitting = max(scratch_bytes(template, target, threads) for template in self.templates)
+        moving = max(map_bytes(template, target, threads) for template in self.templates)
+        return max(copies, probing) + fitting, moving + 3 * MOVE * held_out * source.shape[0] * source.shape[1]
+
     def plan(
         self,
         problem: Problem,
         projection: Any,
         seed: int,
-        max_memory: int | str | None,
+        budget: Budget,
+        least: tuple[float, float],
         workers: Workers,
         progress: Progress,
     ) -> Plan:
-        """Find the γ that are to be found, and compute the costs that all splits share."""
+        """Find the γ that are to be found, and compute the costs that all splits share.
+
+        `least` is what `least_bytes` tells: costs of a split, where they are computed then, leave the latter of it.
+        """
         families, gammas = [], []
         for template in self.templates:
             given = None if isinstance(self.grid, int) else self.grid
-            family = self._family(template, problem, given, max_memory, workers, progress)
+            family = self._family(template, problem, given, budget.keeping(least[1]), workers, progress)
             if isinstance(self.grid, int):
                 progress.note("looking for the range of γ")
                 ends = list({solver.rule.value: solver for solver in (self.solvers[0], self.solvers[-1])}.values())
                 given = default_gammas(family, problem, ends, self.ties[0], self.grid, workers).tolist()
                 if family.parts is None:  # not linear in γ: now it is known at which γ costs are wanted
-                    family = self._family(template, problem, given, max_memory, workers, progress)
+                    family = self._family(template, problem, given, budget.keeping(least[1]), workers, progress)
             families.append(family)
             gammas.append(tuple(given or ()))
         return Plan(
@@ -144,7 +178,8 @@ class Search:
             relaxes=self.relaxes,
             projection=projection,
             seed=seed,
-            max_memory=max_memory,
+            budget=budget,
+            least=sum(least),
         )
 
 
@@ -153,7 +188,7 @@ class Search:
         template: Cost,
         problem: Problem,
         gammas: list[float] | None,
-        max_memory: int | str | None,
+        budget: Budget,
         workers: Workers,
         progress: Progress,
     ) -> CostFamily:
@@ -161,7 +196,7 @@ class Search:
         X, Y = problem.source, problem.target
         n, m = X.shape[0], Y.shape[0]
         reserve = 8.0 * (2 * n * m + max(n, m) ** 2 / 25) + move_bytes(template, Y, workers.count)
-        return cost_family(template, X, Y, gammas, max_memory, workers, progress.costs, reserve)
+        return cost_family(template, X, Y, gammas, budget, workers, progress.costs, reserve)
 
 
 def check_search(

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 from occamap._kept import Kept, kept
-from occamap._memory import Budget
 from occamap._record import plain
 from occamap._workers import Workers, count_jobs
 from occamap.maps.progress import Progress
@@ -69,7 +68,7 @@ def run_local(
 ) -> list[SplitScores]:
     """As many splits at a time as there are threads and memory for; the threads left over work within them."""
     threads = count_jobs(n_jobs)
-    at_once = max(1, min(threads, len(splits), _room(plan, splits)))
+    at_once = min(threads, len(splits), plan.at_once() or threads)
     total, begun = len(splits) * len(plan.cells()), time.monotonic()
     finished, lock, stop = 0, threading.Lock(), threading.Event()
 
@@ -95,17 +94,6 @@ def run_local(
         except BaseException:
             stop.set()
             raise
-
-
-def _room(plan: Plan, splits: Sequence[Split]) -> int:
-    """How many splits the budget has room for at a time: parts of the costs, a matrix, costs within test samples."""
-    left = Budget(plan.max_memory).left()
-    if left == float("inf"):
-        return len(splits)
-    n, m = plan.families[0].shape
-    matrices = max(len(family.parts or ()) for family in plan.families) + 1
-    within = max(max(split.source_test.size, split.target_test.size) ** 2 for split in splits)
-    return int(left // (8.0 * (n * m * matrices + within)))
 
 
 def run_dask(

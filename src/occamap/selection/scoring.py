@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
+from occamap._memory import Budget
 from occamap._validate import Samples, check_samples
 from occamap._workers import Workers
 from occamap.costs import SqL2
@@ -80,7 +81,7 @@ class Scorer:
     """Divergences to the held-out targets of one split."""
 
     def __init__(
-        self, projection: Any, train: Problem, test: Problem, seed: int, max_memory: int | str | None, workers: Workers
+        self, projection: Any, train: Problem, test: Problem, seed: int, budget: Budget, workers: Workers
     ) -> None:
         self.train, self.test = train, test
         held = np.flatnonzero(train.b)
@@ -90,7 +91,7 @@ class Scorer:
         self.project = learn_projection(projection, sides, seed)
         target = Measure(self.project(test.target), test.b)
         source = Measure(self.project(test.source), test.a)
-        transport = Transport(EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER, max_memory)
+        transport = Transport(EpsilonRule(EPSILON), SqL2(), TOL, MAX_ITER, budget)
         self.divergence = DivergenceTo(target, transport, workers, like=source)
 
     def __call__(self, moved: Samples) -> Value:

@@ -12,9 +12,8 @@ from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
-from occamap.costs.lanes import pairs_bytes
-from occamap.sinkhorn.operator import CostBlocks, StoredCost, check_finite, working_bytes
-from occamap.sinkhorn.places import cost_blocks
+from occamap.sinkhorn.operator import CostBlocks, StoredCost, check_finite
+from occamap.sinkhorn.places import cost_blocks, scratch_bytes
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -34,7 +33,7 @@ class CostFamily:
     Y: Samples
     gammas: tuple[float, ...] | None
     parts: tuple[Floats, ...] | None
-    max_memory: int | str | None = None
+    budget: Budget
     rows: Index | None = None
     columns: Index | None = None
 
@@ -62,7 +61,7 @@ class CostFamily:
         """The costs at one γ."""
         if self.parts is None:
             cost = self.cost._with_gamma(gamma)
-            return cost_blocks(cost, self.X, self.Y, Budget(self.max_memory), workers)
+            return cost_blocks(cost, self.X, self.Y, self.budget, workers)
         if self.gammas is not None:
             part = self.parts[self.gammas.index(gamma)]
             whole = self.rows is None or self.columns is None
@@ -85,14 +84,14 @@ def cost_family(
     X: Samples,
     Y: Samples,
     gammas: Sequence[float] | None,
-    max_memory: int | str | None,
+    budget: Budget,
     workers: Workers,
     tick: Tick = None,
     reserve: float = 0.0,
 ) -> CostFamily:
     """Compute what all γ share; or, for a penalty that is not linear in γ, the costs at each of `gammas`, if given.
 
-    Features that the cost freezes are left out. `reserve` are bytes to leave for what comes after.
+    Features that the cost freezes are left out. `reserve` are bytes to leave beside what is kept for all γ.
     """
     frozen = cost._frozen(X.shape[1])
     X, Y = X.without(frozen), Y.without(frozen)
@@ -100,10 +99,9 @@ def cost_family(
     linear = cost._linear(Y.rows(0, 1)) is not None
     chosen = None if linear or gammas is None else tuple(gammas)
     matrices = 2 if linear else len(chosen or ())
-    prepared = pairs_bytes(Y) + cost._more_bytes(Y)
-    room = Budget(max_memory).left() - working_bytes(m, workers.count) - prepared - reserve
+    room = budget.left() - scratch_bytes(cost, Y, workers.count) - reserve
     if matrices == 0 or (matrices + 1) * 8 * n * m > room:
-        return CostFamily(cost, X, Y, None, None, max_memory)
+        return CostFamily(cost, X, Y, None, None, budget)
     parts = tuple(np.empty((n, m)) for _ in range(matrices))
     if chosen is None:
         cost._fill_parts(X, Y, parts[0], parts[1], workers, tick)
@@ -114,4 +112,4 @@ def cost_family(
                 tick((k + 1) / matrices)
     for part in parts:
         check_finite(part)
-    return CostFamily(cost, X, Y, chosen, parts, max_memory)
+    return CostFamily(cost, X, Y, chosen, parts, budget)

@@ -56,7 +56,7 @@ def cost_blocks(
     note(sentence) is told what was compared, where the whole matrix in float64 is not simply kept in memory.
     """
     n, m = X.shape[0], Y.shape[0]
-    scratch = working_bytes(m, workers.count) + pairs_bytes(Y) + cost._more_bytes(Y)
+    scratch = scratch_bytes(cost, Y, workers.count)
     budget.require(scratch, f"fitting {n} × {m} samples")
     choice = choose(cost, X, Y, min(budget.left(), SHARE * available()) - scratch, workers.count, single)
     if note is not None and choice.why:
@@ -72,6 +72,11 @@ def cost_blocks(
         if note is not None:
             note(f"{choice.directory} cannot be written to ({error.strerror}): costs are computed again in each pass")
         return source
+
+
+def scratch_bytes(cost: Cost, Y: Samples, threads: int) -> int:
+    """What a solve takes at the least, beside the samples: where no matrix is kept."""
+    return working_bytes(Y.shape[0], threads) + pairs_bytes(Y) + cost._more_bytes(Y)
 
 
 def choose(cost: Cost, X: Samples, Y: Samples, room: float, threads: int, single: bool) -> Choice:
