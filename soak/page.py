@@ -34,12 +34,18 @@ def table(record: dict[str, Any]) -> str:
     lines = [f"{record['tries']:,} tries, **{record['faults']:,} faults**, {record['seconds']:,.0f} s.", "", *rows]
     if record["figures"]:
         lines += ["", "| measured | |", "|---|--:|"]
-        lines += [f"| {what} | {value:,} |" if isinstance(value, int) else f"| {what} | {value} |"
-                  for what, value in record["figures"].items()]  # fmt: skip
+        lines += [f"| {what} | {shown(value)} |" for what, value in record["figures"].items()]
     where = f"{record['CPU']}, {record['cores']} cores, {record['memory']}, Python {record['Python']}"
     packages = ", ".join(f"{name} {record[name]}" for name in ("numpy", "scipy", "numba"))
     lines += ["", f"{record['date']}, seed {record['seed']}; {where}; {packages}.", ""]
     return "\n".join(lines)
+
+
+def shown(value: Any) -> str:
+    """A figure for a reader; some come with the try that they are of."""
+    if isinstance(value, list):
+        return f"{shown(value[0])} ({', '.join(map(str, value[1:]))})"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def main() -> int:

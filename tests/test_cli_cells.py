@@ -73,6 +73,17 @@ def names(directory) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
+def test_what_an_earlier_run_left_under_other_names_goes_and_what_was_edited_stays(data, tmp_path):
+    run("fit", data, *QUICK, "--by", "cell_type", "--out", tmp_path / "run")
+    run("fit", data, *QUICK, "--gamma", "1", "--out", tmp_path / "run")
+    assert names(tmp_path / "run") == FILES
+    run("fit", data, *QUICK, "--by", "cell_type", "--out", tmp_path / "run")
+    (tmp_path / "run" / "genes_by_cell_type.csv").write_text("mine")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    run("fit", data, *QUICK, "--out", tmp_path / "run")
+    assert names(tmp_path / "run") == FILES | {"genes_by_cell_type.csv", "notes.txt"}
+
+
 # -- fit -------------------------------------------------------------------------------------------------------
 
 
@@ -564,7 +575,7 @@ def test_evaluate_says_what_is_wrong(data, tmp_path):
     assert "No such file" in refused("evaluate", tmp_path / "none.h5ad", *TRIAL, *out)
     assert not (tmp_path / "e").exists()
     run("evaluate", data, *TRIAL, *out)
-    assert "of other test_size: take another directory" in refused("evaluate", data, *TRIAL, "--test-size", 0.3, *out)
+    assert "of other --test-size: take another directory" in refused("evaluate", data, *TRIAL, "--test-size", 0.3, *out)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,20 @@ def test_a_reserve_is_part_of_what_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     _memory.Budget(least * 10**6, reserve=40_000_000).require(30_000_000, "more")
 
 
+def test_what_a_run_does_later_is_part_of_the_number_and_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_memory, "resident", lambda: 200_000_000)
+    budget, least = _memory.Budget(230_000_000), []
+    with _memory.foreseeing(50_000_000), _memory.foreseeing(50_000_000):
+        budget.require(20_000_000, "a little")
+        with pytest.raises(MemoryBudgetError) as caught:
+            budget.require(40_000_000, "more")
+    least.append(re.search(r"at least (\d+) MB", str(caught.value)))
+    with pytest.raises(MemoryBudgetError) as caught:
+        budget.require(40_000_000, "more")
+    least.append(re.search(r"at least (\d+) MB", str(caught.value)))
+    assert [int(found[1]) for found in least if found] == [352, 252]
+
+
 def test_threads_are_bounded() -> None:
     assert count_jobs(MOST) == MOST
     with pytest.raises(InputError, match=r"n_jobs must be at most 1,024 threads.*; got 5,000"):

@@ -8,8 +8,9 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,19 @@ def trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+_LATER: ContextVar[float] = ContextVar("later", default=0.0)
+
+
+@contextmanager
+def foreseeing(size: float) -> Iterator[None]:
+    """Within it, refusals name a number with so many bytes more: for what a run does after the call that is refused."""
+    token = _LATER.set(_LATER.get() + size)
+    try:
+        yield
+    finally:
+        _LATER.reset(token)
+
+
 class Budget:
     """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included.
 
@@ -169,7 +183,8 @@ class Budget:
             trim()
         if self.limit is not None and size > self.left():
             size = self.reserve + max(size, enough or 0.0)
-            need, beside = 1.02 * self.held() + 1.2 * size, " beside what was passed in" if self.lent else ""
+            need = 1.02 * self.held() + 1.2 * size + _LATER.get()
+            beside = " beside what was passed in" if self.lent else ""
             raise MemoryBudgetError(
                 f"{what} needs {format_size(size)} more, and this process holds {format_size(self.held())}{beside}; "
                 f"with a margin, give max_memory at least {format_size(need)}; it is {format_size(self.limit)}"

@@ -18,6 +18,7 @@ OPTIONS = {
 _NAMES = "|".join(sorted(OPTIONS, key=len, reverse=True))
 _SUBJECT = re.compile(rf"^(?:{_NAMES})(?: and (?:{_NAMES}))?(?= must\b|:|,)")
 _NAME = re.compile(rf"\b(?:{_NAMES})\b")
+_LIST = re.compile(rf"(?<=holds one of other )(?:{_NAMES})(?:, (?:{_NAMES}))*(?=[:,])")
 _SETTING = re.compile(rf"\b({_NAMES})='(\w+)'")
 
 
@@ -28,6 +29,10 @@ def spoken(message: str) -> str:
     "--use-genes must be a column of adata.var; got 'x'"
     >>> spoken("adata.X holds raw counts (let it be done here, with counts='normalize')")
     'adata.X holds raw counts (let it be done here, with --counts normalize)'
+    >>> spoken("'run' holds one of other random_state, gammas: take another directory")
+    "'run' holds one of other --seed, --gammas: take another directory"
     """
-    settings = _SETTING.sub(lambda found: f"{OPTIONS[found[1]]} {found[2]}", message)
-    return _SUBJECT.sub(lambda found: _NAME.sub(lambda name: OPTIONS[name[0]], found[0]), settings)
+    found = _SETTING.sub(lambda found: f"{OPTIONS[found[1]]} {found[2]}", message)
+    for part in (_SUBJECT, _LIST):
+        found = part.sub(lambda found: _NAME.sub(lambda name: OPTIONS[name[0]], found[0]), found)
+    return found

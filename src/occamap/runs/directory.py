@@ -11,10 +11,12 @@ from typing import Any
 
 from occamap._files import check_directory, check_outside, replacing_paths, same_file
 from occamap._locks import holding
+from occamap._memory import foreseeing
 from occamap._record import versions
-from occamap.errors import InputError
-from occamap.run_record import PARTS, STATE, DataFile, sha256
+from occamap.errors import InputError, OccamapError
+from occamap.run_record import PARTS, STATE, DataFile, RunRecord, sha256
 
+CODE = 25e6  # bytes of what is loaded to make tables and pages once a map is fitted
 LONGEST = 80  # bytes of a column's name in a file's
 
 
@@ -43,19 +45,35 @@ def output_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Pa
 @contextmanager
 def run_directory(out: str | os.PathLike[str], names: Iterable[str], kept: Path) -> Iterator[Path]:
     """As `output_directory`, and this process's own until the work ends."""
-    with output_directory(out, names, kept) as directory, holding(directory):
+    with output_directory(out, names, kept) as directory, holding(directory), foreseeing(CODE):
         yield directory
 
 
 @contextmanager
 def writing(directory: Path, names: Iterable[str]) -> Iterator[dict[str, Path]]:
-    """A path to write to for each name; the files get these names when all are written, and none if one fails."""
-    listed = list(names)
+    """A path to write to for each name; the files get these names when all are written, and none if one fails.
+
+    What an earlier run has written there under other names is then removed: nothing would tell whose it is.
+    """
+    listed, earlier = list(names), _earlier(directory)
     try:
         with replacing_paths([directory / name for name in listed]) as parts:
             yield dict(zip(listed, parts, strict=True))
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(directory)) from error
+    for path, digest in earlier.items():
+        with suppress(OSError):
+            if path.name not in listed and sha256(path) == digest:
+                path.unlink()
+
+
+def _earlier(directory: Path) -> dict[Path, str]:
+    """The files that the record of an earlier run in the directory describes, with their digests."""
+    try:
+        record = RunRecord.read(directory)
+        return {directory / record.files[part]: digest for part, digest in record.digests.items()}
+    except (OSError, OccamapError, KeyError):
+        return {}
 
 
 def fingerprint(

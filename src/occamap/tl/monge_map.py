@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from occamap._memory import foreseeing
 from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InputError, SelectionWarning
 from occamap.maps import MongeMap
@@ -16,6 +17,7 @@ from occamap.tl.stored import Design, write
 
 AUTO = "auto"
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
+MOVING = 0.25  # the share of entries that is taken to move, where a number for a budget is named
 TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
 
 
@@ -154,7 +156,8 @@ def monge_map(
     if not chosen:
         given = {**shared, "verbose": verbose, "debias": debias}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
-        fitted.fit(source, targets, client=client)
+        with foreseeing(_later_bytes(source, targets)):
+            fitted.fit(source, targets, client=client)
     else:
         rule = "one_se" if max_density is None else "density"
         if not asked.free and gammas is None:
@@ -171,7 +174,9 @@ def monge_map(
             random_state=random_state,
             verbose=verbose,
             **shared,  # type: ignore[arg-type]
-        ).fit(source, targets, client=client)
+        )
+        with foreseeing(_later_bytes(source, targets)):
+            search.fit(source, targets, client=client)
         fitted = search.best_map_
         fitted.selection_ = search
     write(adata, key_added, design, pair[0], genes, fitted.displacement(source, client), fitted, asked.asked)
@@ -182,3 +187,10 @@ def monge_map(
         if fitted.selection_.diagnostics_.weak:
             warnings.warn(WEAK, SelectionWarning, stacklevel=2)
     return fitted
+
+
+def _later_bytes(source: Any, target: Any) -> float:
+    """What is to be expected after a fit: the moves of all control cells, if a quarter of the entries move, and halves
+    of the cells, on which maps are fitted for a table."""
+    cells = sum(getattr(side.X, "nnz", side.X.size) * 12.0 for side in (source, target))
+    return cells + 1.5 * 12.0 * MOVING * source.n_obs * source.n_vars
