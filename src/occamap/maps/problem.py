@@ -69,6 +69,8 @@ def check_problem(
     if budget.limit is not None and need is not None:
         for cost in {type(cost): cost for cost in costs}.values():
             rehearse(cost, source, target)
+            if cost._frozen(source.shape[1]).any():  # the samples once more, without these features
+                size += source.__sizeof__() + target.__sizeof__()
         size += need(source, target)
     budget.require(size, what)
     names = source.names if source.names is not None else target.names

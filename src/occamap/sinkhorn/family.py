@@ -13,7 +13,7 @@ from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
 from occamap.sinkhorn.operator import CostBlocks, StoredCost, check_finite
-from occamap.sinkhorn.places import cost_blocks, scratch_bytes
+from occamap.sinkhorn.places import SPARE, cost_blocks, scratch_bytes
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -99,7 +99,7 @@ def cost_family(
     linear = cost._linear(Y.rows(0, 1)) is not None
     chosen = None if linear or gammas is None else tuple(gammas)
     matrices = 2 if linear else len(chosen or ())
-    room = budget.left() - scratch_bytes(cost, Y, workers.count) - reserve
+    room = budget.left() - SPARE - scratch_bytes(cost, Y, workers.count) - reserve
     if matrices == 0 or (matrices + 1) * 8 * n * m > room:
         return CostFamily(cost, X, Y, None, None, budget)
     parts = tuple(np.empty((n, m)) for _ in range(matrices))

@@ -22,6 +22,7 @@ from occamap.costs.lanes import pairs_bytes
 from occamap.sinkhorn.operator import CostBlocks, DiskCost, RecomputedCost, StoredCost, fill, working_bytes
 
 SHARE = 0.8  # of the memory that the machine has left: no more is taken without being asked
+SPARE = 8e6  # bytes of a budget that costs are not kept in: code is loaded later, too, and freed memory kept
 PASSES = 30  # that a solve is taken to need, in the comparison
 QUICK = 1.0  # seconds in all passes: less is not worth a look at the disk
 PROBE = 2**22  # bytes written and read to find out how fast the disk is
@@ -58,7 +59,8 @@ def cost_blocks(
     n, m = X.shape[0], Y.shape[0]
     scratch = scratch_bytes(cost, Y, workers.count)
     budget.require(scratch, f"fitting {n} × {m} samples")
-    choice = choose(cost, X, Y, min(budget.left(), SHARE * available()) - scratch, workers.count, single)
+    room = min(budget.left() - SPARE, SHARE * available()) - scratch
+    choice = choose(cost, X, Y, room, workers.count, single)
     if note is not None and choice.why:
         note(choice.why)
     source = RecomputedCost(cost, X, Y, choice.dtype)
