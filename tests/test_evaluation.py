@@ -510,6 +510,14 @@ def test_a_budget_that_is_too_small_is_refused(cells):
         oc.evaluate(cells, **ASKED, **SMALL, max_memory="1MB")
 
 
+def test_an_evaluation_that_was_refused_leaves_its_directory_to_others(cells, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(MemoryBudgetError, match="give max_memory at least"):
+        oc.evaluate(cells, **ASKED, **SMALL, max_memory="1MB", out=out)
+    assert not list(out.iterdir())
+    oc.evaluate(cells, **ASKED, **{**SMALL, "gammas": [0.5]}, out=out)
+
+
 # -- real cells --------------------------------------------------------------------------------------------------
 
 

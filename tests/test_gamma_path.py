@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from occamap import L1, STVS, Cost, KOverlap, MongeMap, SqL2, gamma_path
 from occamap._memory import Budget
+from occamap._optional import optional
 from occamap.errors import InputError, MissingPackageError, NotConvergedWarning
 from occamap.selection.continuation import Continuation
 from occamap.sinkhorn import RecomputedCost, Status
@@ -177,6 +178,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         path.to_frame()
     with pytest.raises(MissingPackageError, match="plot needs matplotlib"):
         path.plot()
+
+
+def test_a_package_that_does_not_load_is_told_from_one_that_is_not_there(tmp_path, monkeypatch):
+    (tmp_path / "halfway").mkdir()
+    (tmp_path / "halfway" / "__init__.py").write_text('raise ImportError("libfreetype.so.6: no such file")')
+    monkeypatch.syspath_prepend(tmp_path)
+    told = r"a plot needs halfway, which is there but cannot be imported \(libfreetype.so.6: no such file\): pip"
+    with pytest.raises(MissingPackageError, match=told):
+        optional("halfway", "a plot")
 
 
 def test_one_gamma_and_maps_that_work_on_their_own() -> None:

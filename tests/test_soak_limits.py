@@ -10,12 +10,13 @@ import sys
 import tracemalloc
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from occamap import _memory
+from occamap import L1, MongeMap, _memory
 from occamap._validate import check_samples
 from occamap._workers import MOST, Workers, count_jobs
 from occamap.costs import Cost
@@ -172,6 +173,23 @@ def test_what_moving_takes_is_foreseen(cost: Cost, kind: str) -> None:
     finally:
         tracemalloc.stop()
     assert most < 1.05 * move_bytes(cost, Y, 2)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_a_budget_changes_nothing_where_features_are_frozen(container: Any) -> None:
+    """Samples that differ in a frozen feature have infinite costs, and a tiny job takes the first of each side."""
+    X, Y = np.eye(6, 4), np.eye(6, 4)[::-1] + 1.0
+    weights = np.array([np.inf, 1.0, 1.0, np.inf])
+    plain, within = (
+        MongeMap(L1(0.3, weights), max_memory=size).fit(container(X), container(Y)) for size in (None, "20GB")
+    )
+    np.testing.assert_array_equal(plain.displacement(X).toarray(), within.displacement(X).toarray())
+
+
+def test_the_costs_that_debiasing_needs_are_part_of_the_number() -> None:
+    X, Y = np.zeros((3000, 2)) + np.arange(2), np.ones((10, 2))
+    with pytest.raises(MemoryBudgetError, match=r"needs 1[45]\d MB more"):
+        MongeMap(L1(0.3), debias=True, max_memory="1MB").fit(X, Y)
 
 
 def test_a_budget_travels_without_the_arrays_of_the_caller() -> None:

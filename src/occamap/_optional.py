@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from occamap.errors import MissingPackageError
+from occamap.errors import MissingPackageError, one_line
 
 
 def optional(module: str, what: str) -> ModuleType:
@@ -15,7 +15,10 @@ def optional(module: str, what: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingPackageError(f"{what} needs {package}, which is not installed: pip install {package}") from error
+        why, remedy = "which is not installed", f"pip install {package}"
+        if importlib.util.find_spec(package) is not None:  # a part of it that is not there, or an interrupt
+            why, remedy = f"which is there but cannot be imported ({one_line(error)})", f"{remedy} --force-reinstall"
+        raise MissingPackageError(f"{what} needs {package}, {why}: {remedy}") from error
 
 
 def require(packages: tuple[str, ...], what: str, extra: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,7 +54,7 @@ class Store:
         self.directory = None if out is None else check_directory(out, FILES.values())
         self._rows: dict[tuple[str, int], list[Row]] = {}
         self._started, self._begun = datetime.now(UTC), time.monotonic()
-        self._held = ExitStack()
+        self._held, self._began = ExitStack(), False
 
     def __enter__(self) -> Store:
         """Take the directory, and what is there from an earlier run."""
@@ -72,6 +72,10 @@ class Store:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is not None and self.directory is not None and self._rows:
             error.add_note(going_on(self.directory))
+        elif error is not None and self.directory is not None and self._began:
+            with suppress(OSError):  # nothing is done: the directory is free for another evaluation
+                (self.directory / PARTS / STATE).unlink()
+                (self.directory / PARTS).rmdir()
         self._held.close()
 
     def has(self, condition: str, split: int) -> bool:
@@ -131,6 +135,7 @@ class Store:
                     f"{', '.join(other) or 'data'}: take another directory"
                 )
         else:
+            self._began = True
             with self._telling(), replacing(parts / STATE) as stream:
                 stream.write(json.dumps({"key": self.key, "parameters": asked}, indent=2).encode())
         for condition in self.conditions:

@@ -59,7 +59,7 @@ def own_side(
 ) -> OwnSide:
     """Solve the problem of the samples with themselves at this ε."""
     n = samples.shape[0]
-    budget.require(16.0 * n * n, f"debiasing, the costs among {n} samples,")
+    budget.require(own_bytes(n), f"debiasing, the costs among {n} samples,")
     within, C = samples.without(cost._frozen(samples.shape[1])), np.empty((n, n))
     cost._fill(within, within, C, workers)
     same, far = SAME * float(C.mean()), FAR * float(C.max())
@@ -70,6 +70,11 @@ def own_side(
         told = describe(solution.status, solution.error, solver.tol, solver.max_iter)
         warnings.warn(f"the source against itself: {told}", NotConvergedWarning, stacklevel=6)
     return OwnSide(Side(cost, samples, masses, solution.g, epsilon), same, far)
+
+
+def own_bytes(n: int) -> float:
+    """What the costs among n samples take, and what is made of them."""
+    return 16.0 * n * n
 
 
 class DebiasedSide(Side):

@@ -156,10 +156,13 @@ class MongeMap(BaseEstimator):
                 given = cost, solver, X, Y, a, b, client, self.max_memory
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
             else:
-                threads, what = count_jobs(self.n_jobs), "fitting a map, and moving samples by it,"
-                problem = check_problem(
-                    X, Y, a, b, [cost], self.max_memory, lambda _, Y: map_bytes(cost, Y, threads), what
-                )
+                threads, what = count_jobs(self.n_jobs), "fitting a map, and moving some samples at a time,"
+
+                def need(source: Samples, target: Samples) -> float:
+                    within = debias.own_bytes(source.shape[0]) if self.debias else 0.0
+                    return within + map_bytes(cost, target, threads)
+
+                problem = check_problem(X, Y, a, b, [cost], self.max_memory, need, what)
                 given_here = self.max_memory, self.n_jobs, self._near(problem), progress
                 solution, place, why = solve_here(cost, solver, problem, *given_here)
         self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why)

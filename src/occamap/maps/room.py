@@ -20,7 +20,8 @@ def map_bytes(cost: Cost, target: Samples, threads: int) -> int:
 
 def rehearse(cost: Cost, source: Samples, target: Samples) -> None:
     """Load the kernels by a tiny job: they take memory, too, and a budget should see it before it is spent."""
-    x, y = source.rows(0, 1), target.rows(0, 1)
+    frozen = cost._frozen(source.shape[1])
+    x, y = source.rows(0, 1).without(frozen), target.rows(0, 1).without(frozen)
     with Workers(1) as workers:
         side = Side(cost, y, np.ones(1), np.zeros(1), 1.0)
         side.displace(x, lambda _, moves: moves, 0, 0.0, workers, Budget(None))
