@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import occamap as oc
-from occamap import _kept, _locks
+from occamap import _h5ad, _kept, _locks
 from occamap._files import SUFFIX, check_directory, clear_parts, replacing, replacing_paths
+from occamap.cli.app import app
 from occamap.errors import BusyError, InputError, NotConvergedWarning
 from occamap.genes import subsampled_means
 from occamap.runs import fitting, paths
@@ -330,6 +332,21 @@ def test_an_ended_fit_says_that_it_goes_on(number, code, what, cells, tmp_path):
         f"occamap: {what}; files that were written are whole; what is done is kept in {str(out)!r}, and the same "
         "command goes on from there"
     )
+
+
+@pytest.mark.parametrize("piece", [".occamap-kept/ab-half-0.piece", "parts/ab-000.json"])
+def test_a_run_interrupted_before_it_looks_says_what_an_earlier_one_has_left(piece, cells, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_h5ad, "check_file", interrupted)
+    words = ["fit", str(cells), *FIT, "--out", str(tmp_path / "out")]
+    assert "goes on" not in CliRunner().invoke(app, words).stderr
+    (tmp_path / "out" / piece).parent.mkdir(parents=True)
+    (tmp_path / "out" / piece).write_text("")
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 130
+    assert "what an earlier run has done is still in" in done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a limit on the size of files, as Unix has")

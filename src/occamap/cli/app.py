@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, ParamSpec
 
 import typer
 
+from occamap._kept import NAME as KEPT
 from occamap._version import __version__
 from occamap.cli import console
 from occamap.cli.demo import demo
@@ -23,10 +25,12 @@ from occamap.cli.reproduce import reproduce
 from occamap.cli.transform import transform
 from occamap.cli.words import spoken
 from occamap.errors import InputError, OccamapError
+from occamap.run_record import PARTS
 
 P = ParamSpec("P")
 
 WHOLE = "files that were written are whole"
+PIECES = f"{KEPT}/*.piece", f"{PARTS}/*-*.json"  # of a run that may go on
 
 
 def _guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -38,9 +42,9 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
             with console.own_warnings():
                 command(*args, **kwargs)
         except KeyboardInterrupt as error:
-            console.fail(_noted(f"interrupted; {WHOLE}", error), 130)
+            console.fail(_noted(f"interrupted; {WHOLE}", error, kwargs.get("out_directory")), 130)
         except console.Terminated as error:
-            console.fail(_noted(f"terminated; {WHOLE}", error), int(str(error)))
+            console.fail(_noted(f"terminated; {WHOLE}", error, kwargs.get("out_directory")), int(str(error)))
         except BrokenPipeError:  # whoever read the output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
@@ -63,9 +67,12 @@ def _sentence(error: Exception) -> str:
     return _noted(spoken(str(error)) or "not enough memory for this", error)
 
 
-def _noted(sentence: str, error: BaseException) -> str:
-    """With what the error says of work that is kept."""
-    return "; ".join([sentence, *getattr(error, "__notes__", ())])
+def _noted(sentence: str, error: BaseException, out: object = None) -> str:
+    """With what the error says of work that is kept, or what is there of it where the run had not looked yet."""
+    notes = getattr(error, "__notes__", ())
+    if not notes and isinstance(out, str) and any(any(Path(out).glob(pieces)) for pieces in PIECES):
+        notes = (f"what an earlier run has done is still in {out!r}, and the same command goes on from there",)
+    return "; ".join([sentence, *notes])
 
 
 app = typer.Typer(
