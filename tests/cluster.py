@@ -109,7 +109,8 @@ class Cluster:
         self.workers.append(self._start("worker", *options, "--local-directory", str(where)))
 
     def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "dask", what, *options, "--no-dashboard", "--scheduler-file", str(self._file)]
+        options += "--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(self._file)
+        words = [sys.executable, "-m", "dask", what, *options]
         log = self.folder / f"{what}-{len(self._logs)}.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(words, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL)

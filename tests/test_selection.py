@@ -369,7 +369,7 @@ def test_an_error_in_one_split_stops_the_others(monkeypatch: pytest.MonkeyPatch)
 def test_a_dask_client_gives_the_same_bytes() -> None:
     distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster) as client,
     ):
         spread = MongeMapCV(**SMALL).fit(sp.csr_array(X), sp.csr_array(Y), client=client)
@@ -391,7 +391,7 @@ def test_work_that_fails_on_a_cluster_is_said(monkeypatch: pytest.MonkeyPatch) -
     from occamap.selection import run
 
     with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster) as client,
     ):
         monkeypatch.setattr(run, "_on_worker", _fails)
@@ -408,7 +408,7 @@ def test_a_task_on_a_worker_stops_when_told() -> None:
     from occamap.selection import run
 
     with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster) as client,
         pytest.MonkeyPatch.context() as patch,
     ):

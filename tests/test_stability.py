@@ -365,7 +365,7 @@ def test_a_cluster_gives_the_same_halves(cells):
     distributed = pytest.importorskip("distributed")
     like, given = oc.MongeMap(oc.L1(0.3)), (cells.control, cells.treated, np.zeros(140, int), 2)
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
     ) as cluster, distributed.Client(cluster) as client:
         there = subsampled_means(like, *given, np.random.default_rng(0), client=client)
     here = subsampled_means(like, *given, np.random.default_rng(0))
