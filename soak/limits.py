@@ -65,11 +65,12 @@ def run(tally: Tally) -> None:
 def _drawn(rng: np.random.Generator, number: int) -> dict[str, Any]:
     """A piece of work and the room that it is given, in units of its matrix of costs."""
     work = ("fit", "path", "choose", "evaluate")[number % 4]
-    n, m = (int(size) // (1 + (work == "evaluate")) for size in rng.integers(300, 2_400, 2))
+    most = {"fit": (2_400, 1_000), "path": (1_800, 400), "choose": (1_200, 400), "evaluate": (1_200, 1_000)}[work]
+    n, m = (int(size) for size in rng.integers(300, most[0], 2))
     cost = str(rng.choice(list(COSTS) if work != "evaluate" else ["l1", "stvs"]))
     share = float(rng.choice([0.05, 0.2, 0.5, 0.8, 1.2, 2.0, 4.0]))
     kind, jobs = str(rng.choice(["dense", "csr"])), int(rng.integers(1, 3))
-    sizes = {"n": n, "m": m, "d": int(10 ** rng.uniform(1, 3)), "gammas": bool(rng.integers(2))}
+    sizes = {"n": n, "m": m, "d": int(10 ** rng.uniform(1, np.log10(most[1]))), "gammas": bool(rng.integers(2))}
     return {"work": work, **sizes, "kind": kind, "cost": cost, "n_jobs": jobs, "room": int(share * 8 * n * m)}
 
 
