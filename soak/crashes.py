@@ -79,6 +79,8 @@ def _is_told(told: str, out: Path, job: Job) -> bool:
     pieces = [*out.glob(".occamap-kept/*.piece"), *out.glob("parts/*-*.json")]
     lines = told.strip().splitlines()
     one = len(lines) == 1 and "interrupted" in lines[0]
+    if one and "before it began: nothing has changed" in lines[0]:
+        return True
     return one and (not pieces or "the same command goes on from there" in lines[0])
 
 

@@ -334,6 +334,23 @@ def test_an_ended_fit_says_that_it_goes_on(number, code, what, cells, tmp_path):
     )
 
 
+def test_an_interrupt_while_code_is_loaded_is_one_sentence():
+    code = "import sys\nclass Stop:\n    def find_spec(self, name, *_):\n        if name == 'occamap.cli.app':\n"
+    code += "            raise KeyboardInterrupt\nsys.meta_path.insert(0, Stop())\n"
+    done = subprocess.run([sys.executable, "-c", f"{code}from occamap.cli.main import main\nmain()"],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "occamap: interrupted before it began: nothing has changed\n")
+
+
+def test_an_interrupt_that_a_callback_swallows_is_not_printed():
+    code = "import sys, weakref\nfrom occamap.cli import app\ntry:\n    app.run(['--version'])\nexcept SystemExit:\n"
+    code += "    pass\nclass A: pass\ndef gone(_): raise ERROR\nx = A(); r = weakref.ref(x, gone); del x"
+    for error, told in (("KeyboardInterrupt", False), ("ValueError", True)):
+        words = [sys.executable, "-c", code.replace("ERROR", error)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (error in done.stderr) == told
+
+
 @pytest.mark.parametrize("piece", [".occamap-kept/ab-half-0.piece", "parts/ab-000.json"])
 def test_a_run_interrupted_before_it_looks_says_what_an_earlier_one_has_left(piece, cells, tmp_path, monkeypatch):
     def interrupted(*_):

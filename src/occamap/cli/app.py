@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 
@@ -103,6 +103,12 @@ def _options(
     """Options that come before the command."""
 
 
+def _unraisable(found: Any) -> None:
+    """An interrupt that met a callback whose errors Python only prints comes again at the next step: no word of it."""
+    if not issubclass(found.exc_type, KeyboardInterrupt | console.Terminated):
+        sys.__unraisablehook__(found)
+
+
 def run(arguments: list[str]) -> None:
     """Run the command that the arguments name."""
     for stream in (sys.stdout, sys.stderr):
@@ -110,5 +116,6 @@ def run(arguments: list[str]) -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show ε shows a question mark
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, console.stop)
+    sys.unraisablehook = _unraisable
     console.state.debug = "--debug" in arguments  # wherever it stands
     app([argument for argument in arguments if argument != "--debug"])

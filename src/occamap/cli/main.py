@@ -1,4 +1,4 @@
-"""The entry point: quiet about interrupts from the first import on."""
+"""The entry point: one sentence about interrupts from the first import on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def main() -> None:
         from occamap.cli.app import run
 
         run(sys.argv[1:])
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # later ones are the command's to tell of
+        os.write(2, b"occamap: interrupted before it began: nothing has changed\n")
         sys.exit(130)
     except MemoryError:  # none is left even for the code of a command, nor for that of a proper end
         os.write(2, b"occamap: not enough memory for this\n")
