@@ -47,7 +47,7 @@ contract: $(TEST_OK) ## import-linter: imports point one way, numba stays in its
 bench: $(TEST_OK) ## time and memory, side by side with the peers
 	@$(BIN)/python -m benchmarks
 
-soak: $(TEST_OK) ## faults, load and hostile input by the thousand, in under an hour; counts go to soak/results
+soak: $(TEST_OK) ## faults, load and hostile input by the thousand; counts go to soak/results
 	@$(PIP) -e '.[soak]'
 	@$(BIN)/python -m soak
 	@$(BIN)/python -m soak.page
