@@ -19,7 +19,7 @@ import occamap as oc
 from occamap.cli.app import app
 from occamap.errors import NotConvergedWarning
 from occamap.run_record import RunRecord
-from occamap.runs.options import COSTS
+from occamap.runs.options import COSTS, OVER_SETS
 
 anndata = pytest.importorskip("anndata")
 pd = pytest.importorskip("pandas")
@@ -438,8 +438,8 @@ def test_path_shows_what_sparsity_costs(data, tmp_path):
     [
         (["--gammas", "1,0.5"], "--gammas must rise"),
         (["--gammas", "some"], "--gammas must be numbers with commas"),
-        (["--gammas", "1"], "2 or more"),
-        (["--cost", "sql2"], "--cost must have a strength gamma"),
+        (["--gammas", "1"], "2 to 1,000; for one γ give 1.0"),
+        (["--cost", "sql2"], "'sql2' is not one of"),
         (["--cost", "koverlap"], "--k must be given"),
         (["--epsilon", "auto"], "--epsilon"),
         (["--splits", "1"], "--splits"),
@@ -502,11 +502,12 @@ def test_help_has_examples(command):
 
 
 def test_choices_are_those_of_the_package():
-    from occamap.cli.options import CostName, Counts, EpsilonScale
+    from occamap.cli.options import CostName, Counts, EpsilonScale, FitCostName
     from occamap.sinkhorn.epsilon import SCALES
     from occamap.tl.cells import COUNTS
 
-    assert [str(name) for name in CostName] == list(COSTS)
+    assert ["sql2", *map(str, CostName)] == list(COSTS)
+    assert [str(name) for name in FitCostName] == [*COSTS, OVER_SETS]
     assert [str(name) for name in Counts] == list(COUNTS)
     assert [str(name) for name in EpsilonScale] == list(SCALES)
 

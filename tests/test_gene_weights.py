@@ -226,8 +226,8 @@ def test_the_command_line(adata, tmp_path):
     assert (table.loc[["MT-ND1", "RPL3"], "share"] == 0).all()
     for extra, said in (
         (["--cost", "stvs"], "frozen must be given only for the cost l1"),
-        (["--l1-ratio", "0.5"], "l1-ratio must be given only with gene_sets"),
-        (["--cost", "grouplasso"], "without gene_sets"),
+        (["--l1-ratio", "0.5"], "--l1-ratio must be given only with gene sets"),
+        (["--cost", "grouplasso"], "--gene-sets must be given for the cost grouplasso"),
         (["--frozen", "nothing"], "matches none"),
     ):
         wrong = CliRunner().invoke(app, [str(word) for word in [*words, *extra, "--out", tmp_path / "other"]])

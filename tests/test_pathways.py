@@ -446,7 +446,7 @@ def test_the_command_line(adata, tmp_path):
     assert oc.load(tmp_path / "run/map.occamap").cost == read(kept, "occamap").cost()
     assert len(json.loads(run("--json", "--gamma", 0.1, "--out", tmp_path / "again").stdout)["first_pathways"]) == 10
     for more, words_said in (
-        (["--cost", "l1"], "cost must be grouplasso, or not be given, with gene_sets"),
+        (["--cost", "l1"], "cost must be grouplasso, or not be given, where gene sets are"),
         (["--weights", "dispersion"], "weights must be given only for the cost l1"),
         (["--gene-sets", tmp_path / "absent.gmt"], "there is no file"),
         (["--k", 3], "k must be given only"),

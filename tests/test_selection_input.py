@@ -52,7 +52,7 @@ def test_splits_of_every_kind() -> None:
         ([([0, -1], [2, 3], [4, 5], [6, 7])], "rows 0 to 49 of X"),
         ([([0, 0], [2, 3], [4, 5], [6, 7])], "each once"),
         ([([0, 1], [2], [4, 5], [6, 7])], "at least 2 test samples of X in each split; split 0 leaves 1"),
-        (26, "cv=26 folds need at least 52 samples of X.*got 50: take fewer folds"),
+        (26, "cv must be at most 25 for the 50 samples of X, so that each fold has 2 to test on; got 26"),
         (ShuffleSplit(2, test_size=99), "cv cannot split 50 samples of X"),
     ],
 )

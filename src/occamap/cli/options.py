@@ -11,16 +11,15 @@ CELLS, MAP, TABLE, WORK, OUTPUT = "Which cells", "Which map", "Which tables", "H
 
 
 class CostName(StrEnum):
-    """The penalties."""
+    """The penalties whose strength can be varied."""
 
-    sql2 = "sql2"
     l1 = "l1"
     stvs = "stvs"
     koverlap = "koverlap"
 
 
 class FitCostName(StrEnum):
-    """The penalties, and the one that gene sets have."""
+    """The penalties, none at all (sql2), and the one that gene sets have."""
 
     sql2 = "sql2"
     l1 = "l1"

@@ -192,8 +192,8 @@ def _conditions(adata: Any, groupby: str, control: Any, targets: Any, within: st
                 small.append(f"{label} ({rows.size} control and {theirs.size} target cells)")
     if small:
         raise InputError(
-            f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: leave them out"
-            " by targets=, or drop the cells"
+            f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: drop "
+            "their cells, or name the other groups as targets"
         )
     return found
 

@@ -124,12 +124,13 @@ class MapOptions:
         if cost not in (*COSTS, OVER_SETS):
             raise InputError(f"cost must be one of {', '.join((*COSTS, OVER_SETS))}; got {cost!r}")
         if sets != (cost == OVER_SETS):
-            rule = "grouplasso, or not be given, with" if sets else "another than grouplasso without"
-            raise InputError(f"cost must be {rule} gene_sets; got {cost!r}")
+            if sets:
+                raise InputError(f"cost must be grouplasso, or not be given, where gene sets are; got {cost!r}")
+            raise InputError("gene_sets must be given for the cost grouplasso: it moves the genes of a set together")
         if self.l1_ratio is not None and not sets:
-            raise InputError(f"l1_ratio must be given only with gene_sets; got {self.l1_ratio:g}")
+            raise InputError(f"l1_ratio must be given only with gene sets; got {self.l1_ratio:g}")
         if self.frozen is not None and cost not in ("l1", OVER_SETS):
-            raise InputError(f"frozen must be given only for the cost l1 or with gene_sets; got cost {cost}")
+            raise InputError(f"frozen must be given only for the cost l1 or with gene sets; got cost {cost}")
         if self.weights is not None and cost != "l1":
             raise InputError(f"weights must be given only for the cost l1; got cost {cost}")
         return cost

@@ -12,6 +12,8 @@ from occamap._validate import check_reals
 from occamap.costs import Cost
 from occamap.errors import InputError
 
+MOST_GAMMAS = 1_000  # of a grid that is found from the data
+
 
 def check_template(cost: Any) -> Cost:
     """A cost whose γ can be varied, from an instance (its γ does not matter) or a class that needs nothing else."""
@@ -58,7 +60,7 @@ def check_grid(raw: Any, name: str, check: Callable[[Any], Any], rising: bool = 
     if rising and np.any(np.diff(values) <= 0):
         at = int(np.flatnonzero(np.diff(values) <= 0)[0])
         raise InputError(
-            f"{name} must rise, without repeats; got {values[at + 1]:g} after {values[at]:g}: sort it with numpy.unique"
+            f"{name} must rise, without repeats; got {values[at + 1]:g} after {values[at]:g}: give each once, in order"
         )
     return [float(value) for value in values]
 
@@ -70,8 +72,9 @@ def check_gammas(raw: Any, templates: Sequence[Cost], default: int) -> int | lis
     if isinstance(raw, bool | np.bool_):
         raise InputError(f"gammas must be rising numbers, or how many of them; got {raw!r}")
     if isinstance(raw, int | np.integer):
-        if raw < 2:
-            raise InputError(f"gammas, if one integer, is how many γ to have, 2 or more; for one γ give [{raw}.0]")
+        if not 2 <= raw <= MOST_GAMMAS:
+            hint = f"; for one γ give {raw}.0" if raw == 1 else f"; got {raw:,}"
+            raise InputError(f"gammas, if one integer, must be how many γ to have, 2 to {MOST_GAMMAS:,}{hint}")
         return int(raw)
     if isinstance(raw, str):
         raise InputError(f"gammas must be rising numbers, or None for a grid found from the data; got {raw!r}")

@@ -37,8 +37,8 @@ def check_splits(cv: Any, n: int, m: int, random_state: int | None) -> list[Spli
         for size, name in ((n, "X"), (m, "Y")):
             if size < FEWEST * folds:
                 raise InputError(
-                    f"cv={folds} folds need at least {FEWEST * folds} samples of {name}, {FEWEST} to test on in each; "
-                    f"got {size}: take fewer folds"
+                    f"cv must be at most {size // FEWEST} for the {size} samples of {name}, so that each fold has "
+                    f"{FEWEST} to test on; got {folds}"
                 )
         seeds = np.random.SeedSequence(random_state).generate_state(2)
         parts = (KFold(folds, shuffle=True, random_state=int(seed)) for seed in seeds)
