@@ -111,7 +111,7 @@ def _follow(tally: Tally, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _unbounded(tally: Tally, rng: np.random.Generator, number: int) -> None:
-    """Without a budget, a hard limit ends in a result or in Python's `MemoryError`."""
+    """Without a budget, a hard limit ends in a result, in Python's `MemoryError`, or in a word about threads."""
     job = _drawn(rng, number)
     del job["room"]
     job["hard"] = int(rng.choice([0.1, 0.5, 1.5]) * 8 * job["n"] * job["m"])

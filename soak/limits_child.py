@@ -27,7 +27,7 @@ from numba.core import event
 
 import occamap as oc
 from occamap._memory import _status, peak, resident, trim
-from occamap.errors import MemoryBudgetError
+from occamap.errors import InputError, MemoryBudgetError
 from soak.determinism_maps import forced
 
 COSTS: dict[str, Callable[[int], Any]] = {
@@ -39,6 +39,7 @@ COSTS: dict[str, Callable[[int], Any]] = {
     "subspace": lambda d: oc.Subspace(0.3, basis=np.eye(3, d)),
 }
 TINY = {"n": 60, "m": 50, "d": 12}
+NO_THREAD = "n_jobs must be a number of threads that this process can start"
 STACKS = 20_000_000  # bytes of addresses for each thread: its stack, and an arena of the C library's allocator
 
 
@@ -132,6 +133,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         told |= {"ending": "refused", "message": str(error)}
     except MemoryError as error:
         told |= {"ending": "out of memory", "message": str(error)}
+    except InputError as error:
+        if "hard" not in job or NO_THREAD not in str(error):
+            raise
+        told |= {"ending": "no room for a thread, in one sentence", "message": str(error)}
     numbers = {"seconds": time.monotonic() - begun, "peak": peak() - lent, "budget": budget, "held": held}
     return told | numbers | {"call": calls[-1], "compiled": len(compiled.buffer) > 0}
 

@@ -23,6 +23,7 @@ from occamap.costs import Cost
 from occamap.errors import InputError, MemoryBudgetError
 from occamap.maps.room import rehearse
 from occamap.maps.side import Side, move_bytes
+from occamap.sinkhorn.places import cost_blocks
 from soak import limits
 from soak.limits_child import COSTS, samples
 from soak.tally import Tally
@@ -78,19 +79,19 @@ def test_what_ulimit_leaves_is_what_is_available(kind: str) -> None:
     assert done.stdout == "True True\n", done.stderr
 
 
-def test_a_reserve_is_part_of_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the budget that was given, and a number that leaves the reserve."""
-    held = 200_000_000
+def test_a_reserve_is_left_by_what_is_kept_and_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call needs at the least was checked before: code that was loaded since must not refuse it."""
+    held, size = 200_000_000, 5_000_000
     monkeypatch.setattr(_memory, "resident", lambda: held)  # what a refusal frees is not the subject
-    budget = _memory.Budget(held + 60_000_000, reserve=40_000_000)
-    budget.require(5_000_000, "a little")
-    with pytest.raises(MemoryBudgetError) as caught:
-        budget.require(30_000_000, "more")
-    told = re.search(r"needs (\d+) MB more.*at least (\d+) MB; it is (\d+) MB", str(caught.value))
-    assert told is not None
-    needs, least, given = map(int, told.groups())
-    assert (needs, given) == (70, -(-(held + 60_000_000) // 10**6))
-    _memory.Budget(least * 10**6, reserve=40_000_000).require(30_000_000, "more")
+    budget = _memory.Budget(held + 30_000_000, reserve=40_000_000)
+    assert budget.left() == -10_000_000
+    budget.require(size, "a little")
+    with pytest.raises(MemoryBudgetError, match=r"more needs 31 MB more.*at least 242 MB; it is 230 MB"):
+        budget.require(31_000_000, "more")
+    X = check_samples(np.ones((500, 2)), "X")
+    with Workers(1) as workers:
+        costs = cost_blocks(L1(0.3), X, X, _memory.Budget(held + 30_000_000, reserve=28_000_000), workers)
+    assert costs.place == "computed again in each pass, float64"
 
 
 def test_what_a_run_does_later_is_part_of_the_number_and_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ class Budget:
     """The bytes that a call may add: `max_memory` bounds the whole process, what it holds already included.
 
     Only `lent` arrays, those that the caller holds and passed in, do not count, as long as they are there. `reserve` is
-    what to leave for work that comes after.
+    what to leave for work that comes after: less is kept in memory, but nothing is refused for it.
     """
 
     def __init__(self, max_memory: int | float | str | None, lent: Lent = (), reserve: float = 0.0) -> None:
@@ -166,7 +166,7 @@ class Budget:
         return Budget(self.limit, self.lent, reserve)
 
     def left(self) -> float:
-        """Bytes left for work; infinite without a limit."""
+        """Bytes left for what may be kept; infinite without a limit."""
         return float("inf") if self.limit is None else self.limit - self.held() - self.reserve
 
     def held(self) -> int:
@@ -179,10 +179,12 @@ class Budget:
         `enough` is more than `size` where that is a guess. The C library keeps some of what is freed, of each thread:
         the number that is named has room for that.
         """
-        if self.limit is not None and size > self.left():
+        if self.limit is None:
+            return
+        if size > self.limit - self.held():
             trim()
-        if self.limit is not None and size > self.left():
-            size = self.reserve + max(size, enough or 0.0)
+        if size > self.limit - self.held():
+            size = max(size, enough or 0.0)
             need = 1.02 * self.held() + 1.2 * size + _LATER.get()
             beside = " beside what was passed in" if self.lent else ""
             raise MemoryBudgetError(

@@ -22,7 +22,7 @@ from occamap.maps.side import move_bytes
 from occamap.selection.default_grid import MOVE, default_gammas, grid_bytes
 from occamap.selection.grids import check_gammas, check_grid, check_template
 from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
-from occamap.sinkhorn.places import scratch_bytes
+from occamap.sinkhorn.places import SPARE, scratch_bytes
 
 
 @dataclass(frozen=True)
@@ -134,14 +134,14 @@ class Search:
     def least_bytes(self, source: Samples, target: Samples, threads: int, held_out: float) -> tuple[float, float]:
         """What the evaluation of a split takes where costs are computed again: before some are kept, and beside them.
 
-        The former are its parts, what a projection is learned on, twice, and a fit; or the search for a range of γ. The
-        latter are blocks of moves or of costs to score them by, the moves of a test part, and what is moved.
+        The former are its parts, what a projection is learned on, twice, and a fit; or the search for a range of γ; and
+        code that is loaded on the way. The latter are blocks of moves or of costs to score them by, the moves of a test part, and what is moved.
         """
         copies = 3.0 * (source.__sizeof__() + target.__sizeof__())
         probing = grid_bytes(source, target, self.solvers) if isinstance(self.grid, int) else 0.0
         fitting = max(scratch_bytes(template, target, threads) for template in self.templates)
         moving = max(map_bytes(template, target, threads) for template in self.templates)
-        return max(copies, probing) + fitting, moving + 3 * MOVE * held_out * source.shape[0] * source.shape[1]
+        return max(copies, probing) + fitting + SPARE, moving + 3 * MOVE * held_out * source.shape[0] * source.shape[1]
 
     def plan(
         self,
