@@ -135,7 +135,8 @@ class Search:
         """What the evaluation of a split takes where costs are computed again: before some are kept, and beside them.
 
         The former are its parts, what a projection is learned on, twice, and a fit; or the search for a range of γ; and
-        code that is loaded on the way. The latter are blocks of moves or of costs to score them by, the moves of a test part, and what is moved.
+        code that is loaded on the way. The latter are blocks of moves or of costs to score them by, the moves of a test
+        part, and what is moved.
         """
         copies = 3.0 * (source.__sizeof__() + target.__sizeof__())
         probing = grid_bytes(source, target, self.solvers) if isinstance(self.grid, int) else 0.0
