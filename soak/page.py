@@ -16,11 +16,11 @@ PLACE = re.compile(r"(<!-- counts: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def filled(page: str, results: Path = RESULTS) -> str:
     """The page, with what the records say in the places for it."""
-    return PLACE.sub(lambda place: place[1] + _counts(results / f"{place[2]}.json") + place[3], page)
 
+    def counts(place: re.Match[str]) -> str:
+        return place[1] + table(json.loads((results / f"{place[2]}.json").read_text())) + place[3]
 
-def _counts(path: Path) -> str:
-    return table(json.loads(path.read_text())) if path.exists() else "Not run in full yet.\n"
+    return PLACE.sub(counts, page)
 
 
 def table(record: dict[str, Any]) -> str:
