@@ -287,7 +287,7 @@ def test_a_budget_is_kept_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Budget, "left", lambda self: 20e6)
     tight = MongeMapCV(**SMALL, max_memory="9GB").fit(X, Y)
     np.testing.assert_allclose(roomy.results_["mean_divergence"], tight.results_["mean_divergence"])
-    monkeypatch.setattr(Budget, "left", lambda self: 1e4)
+    monkeypatch.setattr(Budget, "held", lambda self: 9_000_000_000 - 10_000)
     with pytest.raises(MemoryBudgetError, match="give max_memory at least"):
         MongeMapCV(**SMALL, max_memory="9GB").fit(X, Y)
 
