@@ -439,6 +439,7 @@ def test_path_shows_what_sparsity_costs(data, tmp_path):
         (["--gammas", "1,0.5"], "--gammas must rise"),
         (["--gammas", "some"], "--gammas must be numbers with commas"),
         (["--gammas", "1"], "2 to 1,000; for one γ give 1.0"),
+        (["--gammas", "1000000000"], "2 to 1,000; got 1,000,000,000"),
         (["--cost", "sql2"], "'sql2' is not one of"),
         (["--cost", "koverlap"], "--k must be given"),
         (["--epsilon", "auto"], "--epsilon"),

@@ -201,6 +201,6 @@ def parse_gammas(text: str | None) -> list[float] | int | None:
     """
     if text is None:
         return None
-    if text.strip().isdecimal() and len(text.strip()) < 10:
+    if text.strip().isdecimal() and len(text.strip()) < 20:
         return int(text)
     return parse_numbers(text, "gammas")
