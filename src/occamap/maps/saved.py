@@ -14,7 +14,7 @@ from occamap import model_file
 from occamap._containers import check_compressed
 from occamap._memory import available, format_size
 from occamap._validate import Samples, check_number, check_samples
-from occamap.costs import L1, STVS, Cost, GroupLasso, KOverlap, SqL2, Subspace
+from occamap.costs import KINDS, L1, Cost
 from occamap.errors import InputError, MemoryBudgetError, ModelFileError
 from occamap.maps.problem import Problem
 from occamap.model_file import Arrays, Meta
@@ -23,7 +23,6 @@ from occamap.sinkhorn import Report, Solution
 if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
-COSTS: dict[str, type[Cost]] = {kind.__name__: kind for kind in (SqL2, L1, STVS, KOverlap, GroupLasso, Subspace)}
 FEATURE_BYTES, SMALL = 160, 2**26  # what moving samples takes a feature, and what nobody needs to ask for
 LARGEST = 2**63  # of any number in a report
 MOST_DIGITS = 1e18  # of a potential next to ε: with more, all weights are lost to rounding, and no fit has them
@@ -62,8 +61,8 @@ def _plain(value: Any) -> Any:
 
 def _describe_cost(cost: Cost, arrays: Arrays) -> dict[str, Any]:
     name = type(cost).__name__
-    if COSTS.get(name) is not type(cost):
-        raise InputError(f"cost must be one of {', '.join(COSTS)} to be saved; got {cost!r}")
+    if KINDS.get(name) is not type(cost):
+        raise InputError(f"cost must be one of {', '.join(KINDS)} to be saved; got {cost!r}")
     entries = {key: getattr(cost, key) for key in cost.__dataclass_fields__}  # type: ignore[attr-defined]
     for key, value in list(entries.items()):
         if isinstance(value, np.ndarray):
@@ -122,7 +121,7 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
 
 def _cost(entry: dict[str, Any], arrays: Arrays) -> Cost:
     parameters = {key: _parameter(value, arrays) for key, value in entry["parameters"].items()}
-    return COSTS[entry["name"]](**parameters)
+    return KINDS[entry["name"]](**parameters)
 
 
 def _parameter(entry: Any, arrays: Arrays) -> Any:

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from occamap._kernels.columns import column_sums
 from occamap._record import versions, without_none
-from occamap.costs import Cost
+from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.maps.saved import COSTS
 from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
 
@@ -185,7 +184,7 @@ def describe_cost(cost: Cost) -> dict[str, Any]:
 def cost_from(entry: dict[str, Any]) -> Cost:
     """The cost that `describe_cost` described."""
     given = {name: _scalar(value) for name, value in entry.items() if name != "name"}
-    return COSTS[str(entry["name"])](**given)
+    return KINDS[str(entry["name"])](**given)
 
 
 def read(adata: Any, key: str) -> Stored:
