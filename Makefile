@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test browser lint types contract bench soak figures lock clean
+.PHONY: help demo test browser lint types contract spelling docs bench soak figures lock clean
 
 PYTHON ?=
 VENV   := .venv
@@ -15,6 +15,7 @@ COMPILE := $(BIN)/uv pip compile -q -U --universal --generate-hashes --no-header
 VENV_OK := $(VENV)/.stamp-venv
 DEMO_OK := $(VENV)/.stamp-demo
 TEST_OK := $(VENV)/.stamp-test
+DOCS_OK := $(VENV)/.stamp-docs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,9 +23,10 @@ help: ## show this list
 demo: $(DEMO_OK) ## install the package and run its demonstration
 	@$(BIN)/occamap demo
 
-test: lint types contract ## everything a change must pass: lint, types, contract, tests
+test: lint types contract spelling ## everything a change must pass: lint, types, contract, spelling, tests, docs
 	@echo "pytest: tests and doctests, warnings as errors"
 	@$(BIN)/python -m pytest -q
+	@$(MAKE) docs
 
 browser: ## install Debian's chromium, in which reports are tested, unless a browser is there
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
@@ -43,6 +45,16 @@ types: $(TEST_OK) ## mypy, strict, over the package
 contract: $(TEST_OK) ## import-linter: imports point one way, numba stays in its room
 	@echo "import-linter: direction of the imports"
 	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+
+spelling: $(TEST_OK) ## codespell over code and texts
+	@echo "codespell: code and texts"
+	@$(BIN)/codespell
+
+docs: $(DOCS_OK) ## the site, into build/docs: every cell runs, links are checked, warnings are errors
+	@echo "sphinx: pages and their cells, warnings as errors"
+	@rm -rf docs/generated
+	@$(BIN)/python -m sphinx -b html -j auto -q -W --keep-going docs build/docs
+	@echo "open build/docs/index.html"
 
 bench: $(TEST_OK) ## time and memory, side by side with the peers
 	@$(BIN)/python -m benchmarks
@@ -63,7 +75,7 @@ lock: $(TEST_OK) ## renew the locks with hashes in requirements
 	@printf 'hatchling>=1.27\nvl-convert-python>=1.9,<2\n' | $(COMPILE) --python-version 3.11 - -o requirements/lock-build.txt >/dev/null
 
 clean: ## remove the environment, caches and build products
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	@rm -rf $(VENV) build dist docs/generated .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV_OK):
@@ -83,3 +95,8 @@ $(TEST_OK): pyproject.toml | $(VENV_OK)
 	@echo "pip: occamap with what the tests and benchmarks need"
 	@$(PIP) -e '.[test,peers]'
 	@touch $@ $(DEMO_OK)
+
+$(DOCS_OK): pyproject.toml | $(TEST_OK)
+	@echo "pip: what the site is built with"
+	@$(PIP) -e '.[docs]'
+	@touch $@

@@ -42,6 +42,12 @@ class Flow:
 
     `trajectory` holds the states in the container of X, `costs` the dual value ⟨a, f⟩ + ⟨b, g⟩ before each step,
     `reports` how each solve ended, `epsilon` the ε of all of them.
+
+    >>> import numpy as np, occamap as oc
+    >>> X, Y = np.random.default_rng(0).normal(size=(2, 30, 2)) + [[[0.0, 0.0]], [[3.0, 0.0]]]
+    >>> states = oc.flow(X, Y, oc.L1(0.5), n_steps=3)
+    >>> len(states), [round(cost, 2) for cost in states.costs]
+    (4, [8.39, 5.92, 4.75])
     """
 
     trajectory: list[Any] = field(repr=False)

@@ -28,6 +28,15 @@ class Cost(ABC):
 
     All methods take one vector (d,) or rows (n, d), dense or sparse; gradients and proxes come back in the
     same form, a sparse one for a sparse one, since both map 0 to 0. Sub-classes are frozen dataclasses.
+
+    >>> import occamap as oc
+    >>> cost = oc.L1(1.0)
+    >>> cost.value([3.0, -0.5]), cost.grad([3.0, -0.5]).tolist()
+    (8.125, [4.0, -1.5])
+    >>> cost.prox([4.0, -1.5]).tolist(), cost.conjugate([4.0, -1.5])  # the prox inverts the gradient
+    ([3.0, -0.5], 4.625)
+    >>> cost.divergence([3.0, -0.5], [3.0, 0.0])  # h(x) − h(y) − sup ⟨∂h(y), x − y⟩
+    0.125
     """
 
     # -- what a penalty supplies: rows in, one number a row or new entries for the same pattern out ------------

@@ -62,10 +62,16 @@ class GroundTruth:
         The cost h and the concave potential g.
     accuracy
         No row of `image` or `target` is farther than this from its exact place, which is proved, not estimated.
-    support
-        True where T moves a feature of a row of `source`.
-    curvature
-        The matrix M of g(y) = −½ yᵀMy, or, for log cosh, minus the Hessian of g at the origin.
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> truth = oc.datasets.ground_truth(oc.L1(2.0), 10, 100, 100)
+    >>> truth.source.shape, truth.image.shape, truth.accuracy < 1e-8
+    ((100, 10), (100, 10), True)
+    >>> gap = oc.L1(2.0).value(truth.source - truth.image) - truth.potential(truth.source)
+    >>> bool(abs(gap - truth.potential(truth.image, side="target")).max() < 1e-8)  # f(x) + g(T(x)) = h(x − T(x))
+    True
     """
 
     source: Floats = field(repr=False)
@@ -77,10 +83,12 @@ class GroundTruth:
 
     @property
     def support(self) -> NDArray[np.bool_]:
+        """True where T moves a feature of a row of `source`."""
         return np.asarray(self.image != self.source)
 
     @property
     def curvature(self) -> Floats:
+        """The matrix M of g(y) = −½ yᵀMy, or, for log cosh, minus the Hessian of g at the origin."""
         return np.asarray((self.concave.axes * self.concave.curvatures) @ self.concave.axes.T)
 
     def transform(self, X: Any) -> Floats:

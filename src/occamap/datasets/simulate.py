@@ -37,6 +37,12 @@ class Perturbation:
         Cell type of each cell, an integer in ``range(n_types)``.
     response
         Types × genes: planted natural-log fold change of the expression rate, 0 where unmoved.
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> oc.datasets.simulate_perturbation(30, 20, 100, n_moved=5)
+    Perturbation(30 control and 20 treated cells of 3 types, 9 of 100 genes moved)
     """
 
     control: sparse.csr_array

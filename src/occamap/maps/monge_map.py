@@ -91,10 +91,14 @@ class MongeMap(BaseEstimator):
 
     Attributes
     ----------
-    f_, g_ : dual potentials at the fitted samples, relative to the product measure
-    epsilon_, reach_, converged_, n_iter_ : the ε and reach used, whether the tolerance was met, iterations
-    report_ : status and what to do, error by iteration, effective targets, seconds, memory
-    n_features_in_, feature_names_in_ : the latter where X or Y was a data frame
+    f_, g_
+        Dual potentials at the fitted samples, relative to the product measure.
+    epsilon_, reach_, converged_, n_iter_
+        The ε and reach used, whether the tolerance was met, iterations.
+    report_
+        Status and what to do, error by iteration, effective targets, seconds, memory.
+    n_features_in_, feature_names_in_
+        The latter where X or Y was a data frame.
 
     Examples
     --------
@@ -148,6 +152,10 @@ class MongeMap(BaseEstimator):
         If X is a Dask array (dense, or of SciPy matrices) or `client`, a `dask.distributed.Client`, is given, the
         workers of that cluster hold X and the costs, in blocks of rows, and all of them Y; the result is the same. A
         Dask array stays where it is: what needs X itself later (`inverse_transform`, `plan`, `save`) computes it here.
+
+        >>> import numpy as np, occamap as oc
+        >>> oc.MongeMap(oc.L1(1.0)).fit(np.zeros((1, 3)), np.array([[0.0, 0.0, 5.0]])).converged_
+        True
         """
         begun = time.perf_counter()
         cost, solver = self._check_parameters()
@@ -264,6 +272,11 @@ class MongeMap(BaseEstimator):
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else; of Dask arrays, as those.
 
         `client` is a `dask.distributed.Client`, whose workers then share the rows.
+
+        >>> import numpy as np, occamap as oc
+        >>> m = oc.MongeMap(oc.L1(1.0)).fit(np.zeros((2, 3)), [[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0]])
+        >>> m.displacement([[0.0, 0.0, 0.0]]).toarray().tolist()  # targets disagree on the first feature
+        [[0.0, 0.0, 5.0]]
         """
         if self.debias and (is_dask(X) or client is not None):
             self._own_side(forth=True)  # here, where the source is; it travels with the map
@@ -275,7 +288,12 @@ class MongeMap(BaseEstimator):
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
 
     def transform(self, X: Any) -> Any:
-        """T(x) = x + Δ(x) of each row, in the container of X; a Dask array stays one, chunk by chunk."""
+        """T(x) = x + Δ(x) of each row, in the container of X; a Dask array stays one, chunk by chunk.
+
+        >>> import numpy as np, occamap as oc
+        >>> oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).transform([[0.0, 2.0]]).tolist()
+        [[3.0, 1.0]]
+        """
         if is_dask(X):
             if self.debias:
                 self._own_side(forth=True)
@@ -284,7 +302,12 @@ class MongeMap(BaseEstimator):
         return self._apply(self._towards, samples)
 
     def inverse_transform(self, Y: Any) -> Any:
-        """The map back, from the potential of the targets, of each row, in the container of Y."""
+        """The map back, from the potential of the targets, of each row, in the container of Y.
+
+        >>> import numpy as np, occamap as oc
+        >>> oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).inverse_transform([[3.0, 1.0]]).tolist()
+        [[0.0, 1.0]]
+        """
         if is_dask(Y):
             return moved_later(self, Y, "inverse_transform")
         samples = self._check_new(Y, "Y")
@@ -295,6 +318,12 @@ class MongeMap(BaseEstimator):
 
         At the fitted samples these are f_ and, as far as the solver has converged, g_: within ε times the relative
         error of the mass there.
+
+        >>> import numpy as np, occamap as oc
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
+        >>> m = oc.MongeMap(oc.L1(1.0)).fit(X, Y)
+        >>> bool(np.allclose(m.potential(X), m.f_))
+        True
         """
         check_choice(side, "side", ("source", "target"))
         samples = self._check_new(Z, "Z")
@@ -304,13 +333,27 @@ class MongeMap(BaseEstimator):
             return damping * chosen.potential(samples, workers, self._budget())
 
     def weights(self, X: Any) -> Floats:
-        """The Gibbs weights p_j(x) of the targets, one row a sample, each summing to one."""
+        """The Gibbs weights p_j(x) of the targets, one row a sample, each summing to one.
+
+        >>> import numpy as np, occamap as oc
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
+        >>> p = oc.MongeMap(oc.L1(1.0)).fit(X, Y).weights(X)
+        >>> round(float(np.exp(-(p * np.log(p)).sum(axis=1)).mean()), 1)  # effective targets of a sample, of 40
+        9.4
+        """
         samples = self._check_new(X)
         with Workers(self.n_jobs) as workers:
             return self._towards.weights(samples, workers, self._budget())
 
     def plan(self) -> Floats:
-        """The coupling P_ij = a_i b_j exp((f_i + g_j − C_ij)/ε) of the fitted samples."""
+        """The coupling P_ij = a_i b_j exp((f_i + g_j − C_ij)/ε) of the fitted samples.
+
+        >>> import numpy as np, occamap as oc
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
+        >>> P = oc.MongeMap(oc.L1(1.0)).fit(X, Y).plan()
+        >>> P.shape, round(float(P.sum()), 6), bool(np.allclose(P.sum(axis=1), 1 / 40))
+        ((40, 40), 1.0, True)
+        """
         check_is_fitted(self, "g_")
         with Workers(self.n_jobs) as workers:
             plan = self._towards.weights(self._source, workers, self._budget())
@@ -318,7 +361,14 @@ class MongeMap(BaseEstimator):
         return plan
 
     def save(self, path: Any) -> None:
-        """Write the fitted map to one file, atomically; `occamap.load` reads it. It holds the fitted samples."""
+        """Write the fitted map to one file, atomically; `occamap.load` reads it. It holds the fitted samples.
+
+        >>> import os, tempfile, occamap as oc
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).save(os.path.join(folder, "map.occamap"))
+        ...     os.listdir(folder)
+        ['map.occamap']
+        """
         check_is_fitted(self, "g_")
         self._check_parameters()
         saved.save(self, path)
@@ -406,6 +456,13 @@ def load(path: str | os.PathLike[str]) -> MongeMap:
     """Read a map written by `MongeMap.save`; it gives the same results to the bit.
 
     Raises `ModelFileError` for a file that is truncated, altered, of a later version, or something else.
+
+    >>> import os, tempfile, occamap as oc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "map.occamap")
+    ...     oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).save(path)
+    ...     oc.load(path).transform([[0.0, 1.0]]).tolist()
+    [[3.0, 1.0]]
     """
     return model_file.read(path, partial(saved.build, MongeMap))
 

@@ -21,6 +21,11 @@ class RBO(NamedTuple):
 
     `min` is what is certain, whatever follows; `min + residual` is the most it can become; `extrapolated` takes the
     rankings to go on agreeing as much as they do at the last known depth.
+
+    >>> import occamap as oc
+    >>> found = oc.metrics.rbo(["ISG15", "IFIT3"], ["ISG15", "MX1"])
+    >>> round(found.min, 3), round(found.residual, 3), round(found.extrapolated, 3)
+    (0.256, 0.699, 0.55)
     """
 
     min: float

@@ -178,6 +178,13 @@ class MongeMapCV(BaseEstimator):
         """The map that another rule would choose, fitted on all samples; the evaluation is not run again.
 
         Attributes stay those of the rule that was fitted. "pareto" gives its most faithful map, as `best_map_` is.
+
+        >>> import numpy as np, occamap as oc
+        >>> rng = np.random.default_rng(0)
+        >>> X, Y = rng.normal(size=(2, 60, 4)) + [[[0.0] * 4], [[3.0, 0.0, 0.0, 0.0]]]
+        >>> cv = oc.MongeMapCV(oc.L1, gammas=[0.1, 2.0], epsilon=0.1, cv=3, projection=None).fit(X, Y)
+        >>> cv.select("density", max_density=0.7).cost
+        L1(gamma=2.0, weights=None)
         """
         check_is_fitted(self, "results_")
         check_rule(rule, max_density)

@@ -39,6 +39,11 @@ class GammaPath:
 
     `gammas` rise; `maps` are fitted; `densities` are the shares of entries that move (NaN where not measured);
     `statuses` say how each solve ended; `grid` says where the γ come from.
+
+    >>> import numpy as np, occamap as oc
+    >>> X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
+    >>> oc.gamma_path(X, Y, gammas=[0.0, 1.0, 4.0])
+    GammaPath(L1: 3 γ from 0 to 4, density from 1 to 0.15, 3 converged)
     """
 
     gammas: Floats
