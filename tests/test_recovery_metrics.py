@@ -189,6 +189,17 @@ def test_every_p_is_fast_and_exact(p):
     assert type(rbo([1], [1], np.float32(0.5)).extrapolated) is float
 
 
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.95, 0.98, 0.999])
+@pytest.mark.parametrize("depth", [150, 200, 1000])
+def test_long_rankings_have_the_bounds_of_their_sums(depth, p):
+    """Reversed, two rankings share 2d − n items in the first d places; if nothing new is shared, n of d after them."""
+    found, d = rbo(list(range(depth)), list(range(depth))[::-1], p), np.arange(1, 60_000)
+    shared = np.clip(2 * d - depth, 0, depth)
+    least = float((1 - p) * np.sum(p ** (d - 1.0) * shared / d))
+    assert found.min == pytest.approx(least, abs=1e-12)
+    assert found.min + found.residual == pytest.approx(found.extrapolated, abs=1e-12)  # all items are known
+
+
 def test_long_rankings_end_at_one():
     assert rbo_scores(np.arange(20_000.0), np.arange(20_000.0)).extrapolated <= 1
 

@@ -21,7 +21,7 @@ def kang_ifnb(path: str | os.PathLike[str] | None = None) -> Any:
     Nothing is downloaded. The result is the AnnData of the file, with "condition" ("control" or "stimulated"),
     "cell_type" and "donor" in `obs`. `X` holds raw counts, for which two lines of scanpy do what maps ask for::
 
-        scanpy.pp.normalize_total(cells)
+        scanpy.pp.normalize_total(cells, target_sum=1e4)
         scanpy.pp.log1p(cells)
     """
     file = _locate(path)

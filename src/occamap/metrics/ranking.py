@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import hyp2f1
 
 from occamap._validate import check_number, check_reals
 from occamap.errors import InputError
@@ -141,10 +140,16 @@ def _overlap(first: Ints, second: Ints, common: Ints, p: float) -> RBO:
     grown = np.maximum(a, beyond), np.maximum(b, beyond)
     most = np.minimum(np.minimum(*grown), x + (grown[0] - a) + (grown[1] - b))
     low, high = (_sum(2 * common / (grown[0] + grown[1]), depth + 1, p) for common in (x, most))
-    low += (1 - p) * x * p**end / (end + 1) * float(hyp2f1(1, end + 1, end + 2, p))  # Σ_{d > end} x p^(d−1) / d
+    low += (1 - p) * x * _tail(end, p)
     high += p**end
     extrapolated = known + float(agreement[-1]) * p**depth
     return RBO(min(1.0, known + low), max(0.0, high - low), min(1.0, extrapolated))
+
+
+def _tail(end: int, p: float) -> float:
+    """Σ_{d > end} p^(d−1) / d, from −log(1 − p), which is p times the sum from d = 1."""
+    depths = np.arange(1.0, end + 1)
+    return max(0.0, float(-np.log1p(-p) - np.sum(p**depths / depths))) / p
 
 
 def _counts(places: Ints, depth: int) -> Floats:
