@@ -36,6 +36,12 @@ def test_the_table_says_what_to_make_of_it(chosen: Line, shift: float, words: li
     assert all(word in note for word, note in zip(words, notes, strict=True))
 
 
+def test_where_splits_are_given_other_targets_are_no_floor() -> None:
+    notes = Diagnostics(line(100.0), line(20.5), line(10.0), line(10.0), line(20.0), alike=False).notes()
+    assert len(notes) == 1
+    assert "there is no floor" in notes[0]
+
+
 def table(divergence: Any, density: Any, error: Any = 1.0, converged: Any = True) -> Table:
     n = len(divergence)
     return Table(

@@ -104,6 +104,20 @@ def test_a_planted_effect_is_found_and_the_rest_left_alone() -> None:
     assert lines.mean_shift.divergence == pytest.approx(lines.floor.divergence, rel=0.1)  # a mere translation
 
 
+def test_splits_by_group_are_not_taken_for_alike() -> None:
+    """Held-out donors lie elsewhere: the map, of their own cells, is closer to their targets than other donors' are."""
+    rng = np.random.default_rng(0)
+    donor = np.repeat(np.arange(4), 30)
+    places = 5.0 * rng.normal(size=(4, 3))[donor]
+    X, Y = rng.normal(size=(120, 3)) + places, rng.normal(size=(120, 3)) + places + [2.0, 0.0, 0.0]
+    options = {"gammas": [0.1], "epsilon": 0.1, "projection": None}
+    by_donor = [(donor != k, donor == k, donor != k, donor == k) for k in range(4)]
+    lines = MongeMapCV(cv=by_donor, **options).fit(X, Y).diagnostics_
+    assert lines.identity.divergence < lines.floor.divergence  # and yet there is something to learn
+    assert "there is no floor" in str(lines)
+    assert MongeMapCV(cv=4, **options).fit(X, Y).diagnostics_.alike
+
+
 # -- baselines ---------------------------------------------------------------------------------------------------------
 
 

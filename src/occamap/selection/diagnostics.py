@@ -29,13 +29,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """The chosen map and what to compare it with. Prints as a table; `to_frame()` gives it to pandas."""
+    """The chosen map and what to compare it with. Prints as a table; `to_frame()` gives it to pandas.
+
+    `alike` says whether the splits are drawn at random: parts of the target are then alike, and what one scores against
+    another is a floor. Splits that are given may hold out groups, such as donors, which differ.
+    """
 
     identity: Line
     mean_shift: Line
     chosen: Line
     most_faithful: Line
     floor: Line
+    alike: bool = True
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -55,8 +60,8 @@ class Diagnostics:
 
     @property
     def differs(self) -> bool:
-        """Whether source and target differ by more than parts of the target do."""
-        return self.identity.divergence > self.floor.divergence
+        """Whether source and target differ by more than parts of the target do, if these are alike."""
+        return not self.alike or self.identity.divergence > self.floor.divergence
 
     @property
     def weak(self) -> bool:
@@ -74,7 +79,12 @@ class Diagnostics:
         margin = 0.0 if margin != margin else margin
         if not self.differs:
             return [NOTHING]
-        if chosen < floor - margin:
+        if not self.alike and min(chosen + margin, self.identity.divergence) <= floor:
+            told = [
+                "Targets of the train parts are as far from the held-out ones as the moved samples, or farther. If the "
+                "splits hold out groups, such as donors, targets differ between them, and there is no floor."
+            ]
+        elif chosen < floor - margin:
             told = [
                 "The chosen map scores below the floor: it sends samples to averages of targets, which vary less than "
                 "samples do. Of two maps there, the one with the lower score is not the better for it."
@@ -87,7 +97,7 @@ class Diagnostics:
             told.append(WEAK)
         if chosen > self.mean_shift.divergence:
             told.append("It is less faithful than the mean shift: smaller gammas or epsilon may do better.")
-        if self.mean_shift.divergence <= floor + self.floor.error:
+        if self.alike and self.mean_shift.divergence <= floor + self.floor.error:
             told.append("The mean shift reaches the floor, too: the score cannot tell whether a map does more.")
         targets, of = self.chosen.effective_targets or 0.0, self.chosen.n_targets or 1
         if targets > 0.5 * of:

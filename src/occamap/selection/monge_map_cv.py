@@ -79,12 +79,19 @@ class MongeMapCV(BaseEstimator):
 
     Attributes
     ----------
-    best_map_ : the `MongeMap` fitted on all samples; `transform` and `displacement` are its own
-    gamma_, best_params_, best_index_ : what was chosen, and its row in `results_`
-    results_ : a row a candidate: means over the splits, standard errors, each split's divergence, status
-    diagnostics_ : the chosen map beside the identity, the mean shift and the floor; print it
-    frontier_ : rows of `results_` than which no other is both sparser and more faithful; maps_ : their maps ("pareto")
+    best_map_
+        The `MongeMap` fitted on all samples; `transform` and `displacement` are its own.
+    gamma_, best_params_, best_index_
+        What was chosen, and its row in `results_`.
+    results_
+        A row a candidate: means over the splits, standard errors, each split's divergence, status.
+    diagnostics_
+        The chosen map beside the identity, the mean shift and the floor; print it. Splits that you give may hold out
+        groups, such as donors, whose targets differ: there is no floor then.
+    frontier_, maps_
+        Rows of `results_` than which no other is both sparser and more faithful, and their maps ("pareto").
     n_splits_, n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Examples
     --------
@@ -168,7 +175,8 @@ class MongeMapCV(BaseEstimator):
             self.frontier_ = frontier(rows)
             why = next((text for text in self.results_["message"] if text), "")
             self.best_index_ = choose(rows, self.rule, self.max_density, why)
-            self.diagnostics_ = diagnose(self.results_, scores, self.best_index_, choose(rows, "best"))
+            alike = isinstance(self.cv, int | np.integer) or hasattr(self.cv, "split")
+            self.diagnostics_ = diagnose(self.results_, scores, self.best_index_, choose(rows, "best"), alike)
             self._refit(plan, workers)
         if not self.diagnostics_.differs:
             warnings.warn(NOTHING, SelectionWarning, stacklevel=2)

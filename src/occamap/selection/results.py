@@ -69,7 +69,7 @@ def table(results: Results) -> Table:
     )
 
 
-def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best: int) -> Diagnostics:
+def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best: int, alike: bool) -> Diagnostics:
     """The chosen cell and the most faithful one beside the baselines."""
 
     def baseline(name: str, what: str, density: float | None = None) -> Line:
@@ -93,6 +93,7 @@ def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best:
         chosen=cell(chosen, "chosen"),
         most_faithful=cell(best, "chosen" if best == chosen else "most faithful"),
         floor=baseline("floor", "floor: other targets against held-out targets"),
+        alike=alike,
     )
 
 
