@@ -39,6 +39,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
+nb_merge_streams = True
 nb_execution_in_temp = True  # what cells write is thrown away
 KEPT = ["interferon.ipynb", "start-kang.ipynb"]  # cells of real data, which have their outputs in the file
 nb_execution_excludepatterns = [] if os.environ.get("OCCAMAP_DATA") else KEPT
