@@ -52,7 +52,7 @@ spelling: $(TEST_OK) ## codespell over code and texts
 
 docs: $(DOCS_OK) ## the site, into build/docs: every cell runs, links are checked, warnings are errors
 	@echo "sphinx: pages and their cells, warnings as errors"
-	@rm -rf docs/generated
+	@rm -rf docs/generated build/docs
 	@$(BIN)/python -m sphinx -b html -j auto -q -W --keep-going docs build/docs
 	@echo "open build/docs/index.html"
 

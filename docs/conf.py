@@ -40,9 +40,15 @@ nb_execution_mode = "force"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "error"  # a page that warns is not finished
+nb_execution_show_tb = True
 nb_execution_in_temp = True  # what cells write is thrown away
 KEPT = ["interferon.ipynb", "start-kang.ipynb"]  # cells of real data, which have their outputs in the file
 nb_execution_excludepatterns = [] if os.environ.get("OCCAMAP_DATA") else KEPT
+if os.environ.get("OCCAMAP_DATA") and not Path(os.environ["OCCAMAP_DATA"], "kang_ifnb.h5ad").is_file():
+    raise FileNotFoundError("OCCAMAP_DATA must name the directory of kang_ifnb.h5ad, or be unset")
+os.environ.pop("JUPYTER_PATH", None)  # kernels are this environment's
+os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
 os.environ["COLUMNS"] = "88"  # of what commands print
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # where occamap is
 PROFILE = TemporaryDirectory(prefix="occamap-docs-")  # kernels read nothing of the user's, and say only what fails
@@ -82,16 +88,27 @@ def lead_to_pages(app: Any, docname: str, source: list[str]) -> None:
 
 
 def take_literally(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: |z| is a modulus there and f_ an attribute, neither of which is so to docutils."""
+    """Docstrings are plain text: |z| is a modulus there, f_ an attribute, and MT-* a pattern; none is so to docutils.
+
+    What is returned or written is said in sentences, not in a list of names and types.
+    """
     example = False
     for i, line in enumerate(lines):
         example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
-        if not example:
+        if line in ("Returns", "Writes") and lines[i + 1 : i + 2] == ["-" * len(line)]:
+            lines[i : i + 2] = [f".. rubric:: {line}", ""]
+        elif not example and not re.fullmatch(r"\s*[\w, ]+|\s*-+", line):  # names, and lines under headings
             parts = re.split(r"(`[^`]*`)", line)  # code is left alone
-            parts[::2] = [re.sub(r"\||(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in parts[::2]]
+            parts[::2] = [re.sub(r"\||\*|(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in parts[::2]]
             lines[i] = "".join(parts)
+
+
+def leave_out_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Fields of a dataclass are among the parameters already."""
+    return True if what == "class" and not callable(obj) and not isinstance(obj, property) else None
 
 
 def setup(app: Any) -> None:
     app.connect("source-read", lead_to_pages)
-    app.connect("autodoc-process-docstring", take_literally)
+    app.connect("autodoc-process-docstring", take_literally, priority=400)  # before napoleon
+    app.connect("autodoc-skip-member", leave_out_fields)

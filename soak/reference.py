@@ -7,7 +7,7 @@ selection and Newton steps; overlapping groups are between bounds that prove eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,6 +156,12 @@ def displacement(
             slack = np.einsum("ij,ijt->it", p, (z == 0) * _kink(penalty, z))
             field = np.sign(field) * np.maximum(np.abs(field) - slack, 0)
         move, margin = -penalty.prox(field), penalty.margin(field)
+        if occam and penalty.name == "KOverlap" and not penalty.squared:  # ∂τ(0), a ball, adds to that of the prox
+            equal = np.sum(p * (z == 0).all(axis=-1), axis=1)
+            for i in np.flatnonzero(equal):
+                stronger = replace(penalty, gamma=(1 + equal[i]) * penalty.gamma)
+                move[i], margin = -stronger.prox(field[i : i + 1])[0], np.array(margin)
+                margin[i] = stronger.margin(field[i : i + 1])[0]
     return np.where(move != 0, (1 - relax) * move + relax * shift, 0.0), margin
 
 

@@ -65,3 +65,21 @@ def test_a_mistake_in_it_does_not_get_through(tmp_path: Path, mistake: str) -> N
     done = follow(tmp_path, MISTAKES[mistake])
     assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-2000:]
     assert re.search(r"FAILED tests/test_costs_contract.py::\w+\[berhu\]", done.stdout)
+
+
+def test_a_cost_beside_the_others_is_found_and_its_name_may_not_be_taken(tmp_path: Path) -> None:
+    """A model file names its cost: two of one name would be mixed up. Files with an underscore are left alone."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("vega.js", "__pycache__"))
+    costs = tmp_path / "src/occamap/costs"
+    own = "from dataclasses import dataclass\nfrom occamap.costs.l1 import SqL2 as Base\n\n\n@dataclass(frozen=True)\n"
+
+    def kinds() -> subprocess.CompletedProcess[str]:
+        asked = [sys.executable, "-c", "from occamap.costs import KINDS; print(*KINDS)"]
+        where = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+        return subprocess.run(asked, env=where, capture_output=True, text=True)
+
+    (costs / "mine.py").write_text(own + "class Mine(Base): pass\n")
+    (costs / "_hidden.py").write_text("raise RuntimeError\n")
+    assert kinds().stdout.split() == ["SqL2", "L1", "STVS", "KOverlap", "GroupLasso", "Subspace", "Mine"]
+    (costs / "other.py").write_text(own + "class STVS(Base): pass\n")
+    assert "occamap.costs.other has a second cost of the name STVS" in kinds().stderr

@@ -363,5 +363,36 @@ def test_a_map_moves_by_its_definition_and_survives_its_file(cost: Cost, tmp_pat
         np.testing.assert_array_equal(again.displacement(left).toarray(), moves.toarray())
 
 
+def least_conjugate(cost: Cost, z: Floats, p: Floats, steps: int = 400) -> tuple[float, float]:
+    """Bounds on min h*(v) over v in Σ_j p_j ∂h(z_j), by Frank and Wolfe.
+
+    Its element that is least along u is the limit of Σ_j p_j ∇h(z_j − t u) for t → 0, and ∇h* is the prox.
+    """
+    v, low, high = p @ cost.grad(z), -np.inf, np.inf
+    for k in range(steps):
+        u = cost.prox(v)
+        if not u.any():
+            return 0.0, 0.0
+        corner = p @ cost.grad(z - 1e-9 * u / np.abs(u).max())
+        value, gap = cost.conjugate(v), float(u @ (v - corner))
+        low, high = max(low, value - gap), min(high, value)
+        v = v + 2 / (k + 3) * (corner - v)
+    return low, high
+
+
+@costs_where(lambda c: not latent(c))  # for which it is refused
+def test_ties_occam_takes_the_element_that_moves_least(cost: Cost) -> None:
+    """h* is least there: ½‖prox‖² for a norm, and rising in the size of each feature for a sum over features."""
+    X, Y = samples(cost)
+    X[1], Y[1:3] = 0.0, 0.0  # a sample that equals two targets
+    m = MongeMap(cost, epsilon=2.0, epsilon_scale="absolute", ties="occam").fit(X, Y)
+    for i, p in enumerate(m.weights(X)):
+        z = -m.displacement(X[[i]]).toarray()[0]
+        found = cost.grad(z) @ z - cost.value(z)  # h* at what the prox takes to z
+        low, high = least_conjugate(cost, X[i] - Y, p)
+        scale = 1e-3 + 0.02 * abs(high)
+        assert low - scale <= found <= high + scale
+
+
 def test_every_cost_of_the_package_is_held_to_the_contract() -> None:
     assert {type(cost) for cost in COSTS.values()} == set(costs.KINDS.values())

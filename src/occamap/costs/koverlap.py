@@ -98,6 +98,21 @@ class KOverlap(Cost):
         steps = Samples(off.shape, off.data, off.indices.astype(np.int32), off.indptr.astype(np.int64))
         return np.where(origin, self._penalty(self._norms(steps)[1]), sums)
 
+    def _least(self, field: Floats, z: Samples, p: Floats) -> Floats:
+        least = super()._least(field, z, p)
+        return self._least_from_origin(least, float(p[~z.data.any(axis=1)].sum()))
+
+    def _least_from_origin(self, field: Floats, weight: float) -> Floats:
+        """Of field + weight·∂τ(0), weight being that of the targets that equal the sample: what moves least.
+
+        ∂τ(0) is γ times the dual ball B, and the prox at v is v minus its projection on γB. So it is shortest if it is
+        what is left of the field beside its projection on (1 + weight)γB, of which the prox takes off its share.
+        """
+        if self.squared or weight == 0:
+            return field
+        rest = self._with_gamma((1 + weight) * self.gamma)._prox(Samples((1, field.size), field[None, :]))[0]
+        return np.asarray(field - weight / (1 + weight) * (field - rest))
+
     def _prox(self, w: Samples) -> NDArray[Any]:
         data = w.data.astype(np.float64).ravel()
         out, indptr = np.empty_like(data), _pointers(w)
@@ -209,6 +224,10 @@ class _KOverlapDisplacer:
             near = (slopes * np.reshape(size, (-1, 1))).max(axis=1) > NEAR * self.cost.gamma
             for i in np.flatnonzero(near).tolist():
                 field[i] = self._field(X.rows(i, i + 1), p[i], ties)
+        if ties and not self.cost.squared:
+            equal = np.where(norms.square == 0, p, 0.0).sum(axis=1)
+            for i in np.flatnonzero(equal).tolist():
+                field[i] = self.cost._least_from_origin(field[i], equal[i])
         rows = Samples((n, d), field)
         moves = -self.cost._prox(rows)
         if relax > 0:
