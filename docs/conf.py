@@ -67,7 +67,8 @@ autodoc_typehints = "none"  # the signature says it, in the words of the source
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 napoleon_use_param = False  # parameters that share a description stay together
-napoleon_use_rtype = False
+napoleon_custom_sections = ["Returns", "Writes"]  # which are sentences, not lists of names and types
+napoleon_attr_annotations = False  # types are in the signature
 
 # -- look -------------------------------------------------------------------------------------------------------------
 
@@ -88,17 +89,12 @@ def lead_to_pages(app: Any, docname: str, source: list[str]) -> None:
 
 
 def take_literally(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: |z| is a modulus there, f_ an attribute, and MT-* a pattern; none is so to docutils.
-
-    What is returned or written is said in sentences, not in a list of names and types.
-    """
+    """Docstrings are plain text: |z| is a modulus there, f_ an attribute, MT-* a pattern; none is so to docutils."""
     example = False
     for i, line in enumerate(lines):
         example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
-        if line in ("Returns", "Writes") and lines[i + 1 : i + 2] == ["-" * len(line)]:
-            lines[i : i + 2] = [f".. rubric:: {line}", ""]
-        elif not example and not re.fullmatch(r"\s*[\w, ]+|\s*-+", line):  # names, and lines under headings
-            parts = re.split(r"(`[^`]*`)", line)  # code is left alone
+        if not example and not re.fullmatch(r"\s*[\w, ]+|\s*-+", line):  # names, and lines under headings
+            parts = re.split(r"(``.*?``|`[^`]*`)", line)  # code is left alone
             parts[::2] = [re.sub(r"\||\*|(?<=\w)_(?!\w)", r"\\\g<0>", part) for part in parts[::2]]
             lines[i] = "".join(parts)
 

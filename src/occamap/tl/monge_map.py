@@ -118,15 +118,15 @@ def monge_map(
 
     Writes
     ------
-    `adata.layers["occamap_displacement"]` : the displacement of each control cell, CSR (other cells are empty)
-    `adata.var["occamap_share"]`, `["occamap_mean"]` : the share of control cells in which a gene moves, and how far on
-    average over all of them; NaN for genes that were not used
-    `adata.obs["occamap_n_genes"]`, `["occamap_distance"]` : how many genes move in a control cell, and the length of
-    the displacement; NaN for other cells
-    `adata.uns["occamap"]` : parameters, ε, status, versions
-    `adata.varm["occamap_gene_sets"]` : with gene_sets, genes × sets, 1 for a member; their names, sizes and what was
-    dropped are in `adata.uns["occamap"]["gene_sets"]`
-    `adata.var["occamap_weight"]` : with frozen or weights, those that the penalty has
+    - `adata.layers["occamap_displacement"]`: the displacement of each control cell, CSR (other cells are empty)
+    - `adata.var["occamap_share"]`, `["occamap_mean"]`: the share of control cells in which a gene moves, and how far on
+      average over all of them; NaN for genes that were not used
+    - `adata.obs["occamap_n_genes"]`, `["occamap_distance"]`: how many genes move in a control cell, and the length of
+      the displacement; NaN for other cells
+    - `adata.uns["occamap"]`: parameters, ε, status, versions
+    - `adata.varm["occamap_gene_sets"]`: with gene_sets, genes × sets, 1 for a member; their names, sizes and what was
+      dropped are in `adata.uns["occamap"]["gene_sets"]`
+    - `adata.var["occamap_weight"]`: with frozen or weights, those that the penalty has
 
     Examples
     --------
