@@ -23,7 +23,7 @@ help: ## show this list
 demo: $(DEMO_OK) ## install the package and run its demonstration
 	@$(BIN)/occamap demo
 
-test: lint types contract spelling ## everything a change must pass: lint, types, contract, spelling, tests, docs
+test: lint types contract spelling $(DOCS_OK) ## everything a change must pass: lint, types, contract, spelling, tests, docs
 	@echo "pytest: tests and doctests, warnings as errors"
 	@$(BIN)/python -m pytest -q
 	@$(MAKE) docs

@@ -79,6 +79,7 @@ html_css_files = ["occamap.css"]
 html_theme_options = {"show_navbar_depth": 1, "navbar_persistent": [], "use_download_button": True}
 html_show_sourcelink = False
 html_show_copyright = False
+html_use_index = False  # the reference is one
 html_math_renderer = "mathml"
 
 
