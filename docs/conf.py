@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ziamath
+from sphinx.errors import ConfigError
 
 from occamap import __version__
 
@@ -43,10 +44,8 @@ nb_merge_streams = True
 nb_output_stderr = "error"  # a page that warns is not finished
 nb_execution_show_tb = True
 nb_execution_in_temp = True  # what cells write is thrown away
-KEPT = ["interferon.ipynb", "start-kang.ipynb"]  # cells of real data, which have their outputs in the file
+KEPT = [path.name for path in Path(__file__).parent.glob("*.ipynb")]  # of real cells, with their outputs in the file
 nb_execution_excludepatterns = [] if os.environ.get("OCCAMAP_DATA") else KEPT
-if os.environ.get("OCCAMAP_DATA") and not Path(os.environ["OCCAMAP_DATA"], "kang_ifnb.h5ad").is_file():
-    raise FileNotFoundError("OCCAMAP_DATA must name the directory of kang_ifnb.h5ad, or be unset")
 os.environ.pop("JUPYTER_PATH", None)  # kernels are this environment's
 os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
 os.environ["COLUMNS"] = "88"  # of what commands print
@@ -106,6 +105,9 @@ def leave_out_fields(app: Any, what: str, name: str, obj: Any, skip: bool, optio
 
 
 def setup(app: Any) -> None:
+    data = os.environ.get("OCCAMAP_DATA")
+    if data and not Path(data, "kang_ifnb.h5ad").is_file():
+        raise ConfigError(f"OCCAMAP_DATA must name the directory of kang_ifnb.h5ad, or be unset; got {data!r}")
     app.connect("source-read", lead_to_pages)
     app.connect("autodoc-process-docstring", take_literally, priority=400)  # before napoleon
     app.connect("autodoc-skip-member", leave_out_fields)

@@ -15,7 +15,6 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 DOCS = Path(__file__).parents[1]
-NOTEBOOKS = ("start-kang.ipynb", "interferon.ipynb")
 
 
 def executed(name: str, folder: str | os.PathLike[str]) -> NotebookNode:
@@ -36,9 +35,9 @@ def main() -> int:
     if not os.environ.get("OCCAMAP_DATA"):
         print("OCCAMAP_DATA must name the directory of kang_ifnb.h5ad", file=sys.stderr)
         return 2
-    for name in NOTEBOOKS:
+    for path in sorted(DOCS.glob("*.ipynb")):
         with TemporaryDirectory() as folder:
-            nbformat.write(executed(name, folder), DOCS / name)
+            nbformat.write(executed(path.name, folder), path)
     return 0
 
 
