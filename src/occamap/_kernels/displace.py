@@ -68,7 +68,7 @@ def l1_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, don
             if counts[t - start] == 0 and not math.isinf(g[t]):
                 bound = 0.0
                 for e in range(np.uint64(begins[0, t]), np.uint64(begins[-1, t])):
-                    bound += peak[_row(rows, e, begins[0, t])] * (abs(values[e]) + g[t])
+                    bound += peak[row_of(rows, e, begins[0, t])] * (abs(values[e]) + g[t])
                 counts[t - start] = 0 if bound <= CLEAR * g[t] else 1
             elif math.isinf(g[t]):
                 counts[t - start] = 0
@@ -85,7 +85,7 @@ def l1_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, don
                             sum_y, sum_p = spread(none, NARROW), spread(none, NARROW)
                             above, at_least = spread(none, NARROW), spread(none, NARROW)
                             for e in range(np.uint64(first), np.uint64(min(end, first + FLUSH))):
-                                p, y = load(weights, _row(rows, e, begins[0, t]), s, NARROW), values[e]
+                                p, y = load(weights, row_of(rows, e, begins[0, t]), s, NARROW), values[e]
                                 sum_y += p * y
                                 sum_p += p
                                 above += select(x < y, p, none)
@@ -94,7 +94,7 @@ def l1_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, don
                             held += widen(sum_p)
                             high += widen(above)
                             reached += widen(at_least)
-                        _keep(sums, 4 * (t - head), s, mean, held, high, reached, k == 0)
+                        keep_sums(sums, 4 * (t - head), s, mean, held, high, reached, k == 0)
             for t in range(head, min(head + group, stop)):
                 if counts[t - start] == 0:
                     continue
@@ -145,7 +145,7 @@ def stvs_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, d
                 bound = 0.0
                 for e in range(np.uint64(begins[0, t]), np.uint64(begins[-1, t])):
                     slope = abs(values[e]) + math.sqrt(values[e] * values[e] + kink)
-                    bound += peak[_row(rows, e, begins[0, t])] * 0.5 * slope
+                    bound += peak[row_of(rows, e, begins[0, t])] * 0.5 * slope
                 counts[t - start] = 0 if bound <= gamma else 1
         for head in range(start, stop, group):
             for k in range(begins.shape[0] - 1):
@@ -163,7 +163,7 @@ def stvs_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, d
                                 y = values[e]
                                 if y == none:  # a stored 0 is as good as none
                                     continue
-                                p = load(weights, _row(rows, e, begins[0, t]), s, NARROW)
+                                p = load(weights, row_of(rows, e, begins[0, t]), s, NARROW)
                                 z = x - y
                                 twice = p * (magnitude(z) + root(z * z + kink))
                                 sum_y += p * y
@@ -174,7 +174,7 @@ def stvs_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, d
                             held += widen(sum_p)
                             slope += widen(slopes)
                             tie += widen(equal)
-                        _keep(sums, 4 * (t - head), s, mean, held, slope, tie, k == 0)
+                        keep_sums(sums, 4 * (t - head), s, mean, held, slope, tie, k == 0)
             for t in range(head, min(head + group, stop)):
                 if counts[t - start] == 0:
                     continue
@@ -200,7 +200,7 @@ def stvs_displace(lanes, columns, masses, g, ties, relax, move, sums, lengths, d
 
 
 @numba.njit(inline="always")
-def _keep(sums, at, s, first, second, third, fourth, new):
+def keep_sums(sums, at, s, first, second, third, fourth, new):
     """Four sums of a feature over a block of targets, added to those of the blocks before it."""
     if new:
         store(sums, at, s, first)
@@ -215,7 +215,7 @@ def _keep(sums, at, s, first, second, third, fourth, new):
 
 
 @kernel
-def _row(rows, e, begin):
+def row_of(rows, e, begin):
     """The row of entry e of a column that begins at `begin`."""
     return np.int64(e) - begin if rows is None else np.int64(rows[e])
 

@@ -15,13 +15,14 @@ LEAST = 1e-13  # of the largest weight: what is below it changes no digit that c
 
 
 @kernel
-def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, work, sums, field, mean):
+def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, work, sums, field, mean, slack, balls):
     """field[i] and mean[i] = Σ_j p_ij y_j of each row, dense.
 
     With s[a] = Σ_j p_j s_j[a] of the factors of each pair, the field is x(1 + s) − Σ_j p_j (1 + s_j) y_j, and the ℓ1
     terms Σ_j p_j g sign(x − y_j). Where x and y_j nearly agree in an atom, s_j is large and the difference of the two
     would lose the digits: s_j(x − y_j) is then added entry by entry. With `ties` it is the element of ∂f that moves
-    least. `sums` are three vectors of d and three of the atoms, `work` is that of `group_pairs`.
+    least. `sums` are three vectors of d and three of the atoms, `work` is that of `group_pairs`. `slack` and
+    `balls` get the widths of that set by feature, and by group as a mass, unless they are empty.
     """
     x, Ex, nx, E, lost, hits, touched, mine, scale = work
     taken, signs, apart, slopes, own, differ = sums
@@ -75,10 +76,15 @@ def group_field(xptr, xind, xval, yptr, yind, yval, p, groups, latent, g, ties, 
         for t in range(x.shape[0]):
             slope = slopes[atoms[t]] if atoms[t] >= 0 else 0.0
             field[i, t] += x[t] * (1.0 + slope) - taken[t] + g[t] * (_sign(x[t]) + signs[t])
+            tied = max(0.0, 1.0 - (1.0 if x[t] != 0 else 0.0) - apart[t])
+            if slack.shape[0] > 0:
+                slack[i, t] = g[t] * tied
             if ties:
-                tied = 1.0 - (1.0 if x[t] != 0 else 0.0) - apart[t]
-                size = abs(field[i, t]) - g[t] * max(0.0, tied)
+                size = abs(field[i, t]) - g[t] * tied
                 field[i, t] = math.copysign(size, field[i, t]) if size > 0 else 0.0
+        if balls.shape[0] > 0:
+            for a in range(balls.shape[1]):
+                balls[i, a] = max(0.0, 1.0 - (1.0 if nx[a] > 0 else 0.0) - differ[a])
         if ties:
             _shrink_groups(field[i], atoms, radii, nx, differ, slopes)
         leave(first, last, xind, atoms, x, Ex, nx)

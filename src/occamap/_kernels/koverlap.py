@@ -290,12 +290,13 @@ def _radius(beta, length, middle, inside, rest):
 
 @kernel
 def field(
-    stored, cursor, tile, counts, colptr, rows, values, p, slopes, T, levels, below, above, ties, sums, out, mean
+    stored, cursor, tile, counts, colptr, rows, values, p, slopes, T, levels, below, above, ties, sums, out, mean, width
 ):
     """out[lane, t] = Σ_j p_j(x − y_j)_t + Σ_j slope_j sign(x − y_j)_t max(|x − y_j|_t, T_j), x by next_tile.
 
     For the y_j that store nothing in column t the second sum is sign(x) Σ slope_j max(|x|, T_j): from all j, by
-    the sorted `levels` T with cumulated slopes `below` and slopes·T `above` a level, less the stored ones.
+    the sorted `levels` T with cumulated slopes `below` and slopes·T `above` a level, less the stored ones. `width` gets
+    the slack of ties, unless it is empty.
     """
     push, slack, centre = sums[0], sums[1], sums[2]
     for t in range(out.shape[1]):
@@ -334,3 +335,5 @@ def field(
                 w = max(0.0, abs(w) - max(0.0, slack[lane])) * (1.0 if w > 0 else -1.0)
             out[lane, t] = w
             mean[lane, t] = centre[lane]
+            if width.shape[0] > 0:
+                width[lane, t] = max(0.0, slack[lane])

@@ -57,9 +57,17 @@ class Cost(ABC):
     def _kink(self, z: Samples) -> Floats:
         """Half the width of ∂τ in a feature that is 0: (d,) or, where it depends on the row, (n, 1)."""
 
-    def _least(self, field: Floats, z: Samples, p: Floats) -> Floats:
-        """The element of Σ_j p_j ∂h(z_j) that moves least, from that with sign(0) = 0; the z_j are dense rows."""
-        slack = p @ ((z.data == 0) * np.broadcast_to(self._kink(z), z.shape))
+    def _n_balls(self, d: int) -> int:
+        """How many balls B_b the set Σ_j p_j ∂h(z_j) has, beside an interval for each feature."""
+        return 0
+
+    def _slack(self, z: Samples, p: Floats) -> tuple[Floats, Floats]:
+        """The set Σ_j p_j ∂h(z_j) around its element with sign(0) = 0: half the width in each feature, and how much
+        of each ball; the z_j are dense rows."""
+        return p @ ((z.data == 0) * np.broadcast_to(self._kink(z), z.shape)), np.empty(0)
+
+    def _least(self, field: Floats, slack: Floats, balls: Floats) -> Floats:
+        """The element of field + [−slack, slack] + Σ_b balls_b B_b that moves least."""
         return np.asarray(np.sign(field) * np.maximum(np.abs(field) - slack, 0.0))
 
     def _check_features(self, d: int) -> None:  # noqa: B027  (most penalties fit any number of features)

@@ -133,13 +133,21 @@ class GroupLasso(Cost):
     def _kink_sum(self, off: sp.csr_array, y: Samples) -> Floats:
         return super()._kink_sum(off, y) + self._norms(y.shape[1]).kink_sums(off, y)
 
-    def _least(self, field: Floats, z: Samples, p: Floats) -> Floats:
-        layout, field = self._norms(z.shape[1]).layout, super()._least(field, z, p)
+    def _n_balls(self, d: int) -> int:
+        return self._norms(d).layout.n_atoms
+
+    def _slack(self, z: Samples, p: Floats) -> tuple[Floats, Floats]:
+        layout, (slack, _) = self._norms(z.shape[1]).layout, super()._slack(z, p)
         check_ties(layout)
-        for group, radius in enumerate(self._norms(z.shape[1]).radii):
-            mine = layout.atoms == group
-            size, slack = np.linalg.norm(field[mine]), radius * (p @ ~z.data[:, mine].any(axis=1))
-            field[mine] *= max(0.0, 1 - slack / size) if size > 0 else 0.0
+        tied = [p @ ~z.data[:, layout.atoms == group].any(axis=1) for group in range(layout.n_atoms)]
+        return slack, np.array(tied, dtype=np.float64)
+
+    def _least(self, field: Floats, slack: Floats, balls: Floats) -> Floats:
+        norms, field = self._norms(field.size), super()._least(field, slack, balls)
+        for group, radius in enumerate(norms.radii):
+            mine = norms.layout.atoms == group
+            size = np.linalg.norm(field[mine])
+            field[mine] *= max(0.0, 1 - radius * balls[group] / size) if size > 0 else 0.0
         return field
 
     def _frozen(self, d: int) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from occamap._kernels import group_moves, group_pairs
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples
-from occamap.costs.generic import Floats, Gibbs, Pairs
+from occamap.costs.generic import Field, Floats, Gibbs, Pairs
 from occamap.costs.group_norms import QUICK, GroupNorms
 from occamap.costs.groups import Layout
 from occamap.costs.l1 import L1, ElasticPairs
@@ -179,6 +179,8 @@ def _squares(norms: GroupNorms, rows: Samples) -> tuple[Floats, Floats]:
 class GroupDisplacer:
     """The field row by row, then the prox."""
 
+    by_feature, dtype = False, np.dtype(np.float64)
+
     def __init__(self, pairs: GroupPairs) -> None:
         self.pairs: Pairs = pairs
         self.cost, self.Y, self.norms = pairs.cost, pairs.Y, pairs.norms
@@ -195,17 +197,28 @@ class GroupDisplacer:
         moved = [self._rows(X.rows(*span), weights[slice(*span)], ties, relax) for span in spans]
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
-    def field(self, X: Samples, weights: Floats, ties: int = 0) -> tuple[Floats, Floats]:
+    def field(self, X: Samples, weights: Floats, out: Field, start: int = 0) -> None:
+        slack, balls = np.empty((0, 0)), np.empty((0, 0))
+        if out.slack.size:
+            check_ties(self.norms.layout)
+            slack, balls = np.empty(X.shape), np.zeros((X.shape[0], self.norms.layout.n_atoms))
+        field, mean = self._fields(X, weights, 0, slack, balls)
+        wanted = slice(start, start + out.slopes.shape[1])
+        out.put(field[:, wanted], (mean - X.dense())[:, wanted], slack[:, wanted] if slack.size else None, balls)
+
+    def _fields(
+        self, X: Samples, weights: Floats, ties: int, slack: Floats, balls: Floats
+    ) -> tuple[Floats, Floats]:
         """Σ_j p_j ∇h(x − y_j) and Σ_j p_j y_j of each row, dense."""
         (n, d), atoms = X.shape, self.norms.layout.n_atoms
         field, mean = np.empty((2, n, d))
         sums = *np.empty((3, d)), *np.empty((3, atoms))
         given = self.norms.groups, self.norms.latent(QUICK), self.strengths, ties, self.norms.work(), sums
-        group_moves.group_field(*X.stored(), *self.targets, weights, *given, field, mean)
+        group_moves.group_field(*X.stored(), *self.targets, weights, *given, field, mean, slack, balls)
         return field, mean
 
     def _rows(self, X: Samples, weights: Floats, ties: int, relax: float) -> sp.csr_array:
-        field, mean = self.field(X, weights, ties)
+        field, mean = self._fields(X, weights, ties, np.empty((0, 0)), np.empty((0, 0)))
         moves = -self.cost._prox(Samples(X.shape, field))
         if relax > 0:
             shift = mean - X.dense()

@@ -13,7 +13,7 @@ from occamap._kernels import koverlap
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_count, check_number
 from occamap.costs.base import STRONGEST, Cost, check_strength, row_sums
-from occamap.costs.generic import Displacer, Floats, Gibbs, LinearPairs, Pairs
+from occamap.costs.generic import Displacer, Field, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import walk
 from occamap.errors import InputError
@@ -98,9 +98,16 @@ class KOverlap(Cost):
         steps = Samples(off.shape, off.data, off.indices.astype(np.int32), off.indptr.astype(np.int64))
         return np.where(origin, self._penalty(self._norms(steps)[1]), sums)
 
-    def _least(self, field: Floats, z: Samples, p: Floats) -> Floats:
-        least = super()._least(field, z, p)
-        return self._least_from_origin(least, float(p[~z.data.any(axis=1)].sum()))
+    def _n_balls(self, d: int) -> int:
+        return 0 if self.squared else 1
+
+    def _slack(self, z: Samples, p: Floats) -> tuple[Floats, Floats]:
+        slack, none = super()._slack(z, p)
+        return slack, none if self.squared else np.array([p[~z.data.any(axis=1)].sum()])
+
+    def _least(self, field: Floats, slack: Floats, balls: Floats) -> Floats:
+        least = super()._least(field, slack, balls)
+        return least if self.squared else self._least_from_origin(least, float(balls[0]))
 
     def _least_from_origin(self, field: Floats, weight: float) -> Floats:
         """Of field + weight·∂τ(0), weight being that of the targets that equal the sample: what moves least.
@@ -186,6 +193,8 @@ class _KOverlapPairs:
 class _KOverlapDisplacer:
     """The field feature by feature in lanes, then the prox row by row."""
 
+    by_feature, dtype = False, np.dtype(np.float64)
+
     def __init__(self, pairs: _KOverlapPairs) -> None:
         self.pairs: Pairs = pairs
         self.Y, self.cost, self._norms = pairs.Y, pairs.cost, pairs.norms
@@ -203,9 +212,32 @@ class _KOverlapDisplacer:
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
     def _lanes(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None) -> sp.csr_array:
-        (n, d), m = X.shape, self.Y.shape[0]
         norms = self._norms(X)
         p = gibbs(0.5 * norms.l2 + self.cost._penalty(norms.square) if C is None else C)
+        field, mean = self._fields(X, norms, p, ties, np.empty((0, 0)))
+        if ties and not self.cost.squared:
+            equal = _equal(norms, p)
+            for i in np.flatnonzero(equal).tolist():
+                field[i] = self.cost._least_from_origin(field[i], equal[i])
+        rows = Samples(X.shape, field)
+        moves = -self.cost._prox(rows)
+        if relax > 0:
+            shift = mean - X.dense()
+            moves = np.where(moves != 0, moves + relax * (shift - moves), 0.0)
+        return sp.csr_array(moves.astype(X.dtype))
+
+    def field(self, X: Samples, weights: Floats, out: Field, start: int = 0) -> None:
+        norms, slack = self._norms(X), np.empty(X.shape if out.slack.size else (0, 0))
+        field, mean = self._fields(X, norms, weights, 0, slack)
+        wanted = slice(start, start + out.slopes.shape[1])
+        balls = None if self.cost.squared else _equal(norms, weights)[:, None]
+        out.put(field[:, wanted], (mean - X.dense())[:, wanted], slack[:, wanted] if slack.size else None, balls)
+
+    def _fields(
+        self, X: Samples, norms: _Norms, p: Floats, ties: int, slack: Floats
+    ) -> tuple[Floats, Floats]:
+        """The field and Σ_j p_j y_j of each row: with `ties`, nearer to 0 by the slack, which is written, if wanted."""
+        (n, d), m = X.shape, self.Y.shape[0]
         slopes = p * self.cost._slope(norms.square)
         lanes = np.zeros((3, m, LANES))
         lanes[0, :, :n], lanes[1, :, :n], lanes[2, :, :n] = p.T, slopes.T, norms.T.T
@@ -218,25 +250,19 @@ class _KOverlapDisplacer:
         above[:, :-1] = np.cumsum((sorted_slopes * levels)[:, ::-1], axis=1)[:, ::-1]
         field, mean = np.empty((2, n, d))
         sums = np.empty((3, LANES))
-        koverlap.field(*walk(X), *self.columns, *lanes, levels, below, above, ties, sums, field, mean)
+        koverlap.field(*walk(X), *self.columns, *lanes, levels, below, above, ties, sums, field, mean, slack)
         if not self.cost.squared:
             size = np.abs(X.data).max(initial=0.0) if X.is_sparse else np.abs(X.data).max(axis=1)
             near = (slopes * np.reshape(size, (-1, 1))).max(axis=1) > NEAR * self.cost.gamma
             for i in np.flatnonzero(near).tolist():
-                field[i] = self._field(X.rows(i, i + 1), p[i], ties)
-        if ties and not self.cost.squared:
-            equal = np.where(norms.square == 0, p, 0.0).sum(axis=1)
-            for i in np.flatnonzero(equal).tolist():
-                field[i] = self.cost._least_from_origin(field[i], equal[i])
-        rows = Samples((n, d), field)
-        moves = -self.cost._prox(rows)
-        if relax > 0:
-            shift = mean - X.dense()
-            moves = np.where(moves != 0, moves + relax * (shift - moves), 0.0)
-        return sp.csr_array(moves.astype(X.dtype))
+                exact, width = self._field(X.rows(i, i + 1), p[i])
+                field[i] = np.sign(exact) * np.maximum(np.abs(exact) - ties * width, 0.0)
+                if slack.size:
+                    slack[i] = width
+        return field, mean
 
-    def _field(self, x: Samples, p: Floats, ties: int) -> Floats:
-        """The field of one row from the definition, for a row so near to a target that γ/‖x − y‖ costs digits."""
+    def _field(self, x: Samples, p: Floats) -> tuple[Floats, Floats]:
+        """The field of one row and its slack from the definition, where γ/‖x − y‖ of a near target costs digits."""
         kept = np.flatnonzero(p > 1e-13 * p.max())
         field, slack = np.zeros((2, x.shape[1]))
         for part in np.array_split(kept, -(-kept.size * x.shape[1] // CHUNK)):
@@ -244,4 +270,9 @@ class _KOverlapDisplacer:
             rows, weights = Samples(z.shape, z), p[part] / p[kept].sum()
             field += weights @ self.cost._gradient(rows)
             slack += weights @ ((z == 0) * self.cost._kink(rows))
-        return np.asarray(np.sign(field) * np.maximum(np.abs(field) - ties * slack, 0.0))
+        return field, slack
+
+
+def _equal(norms: _Norms, p: Floats) -> Floats:
+    """The weight of the targets that equal the sample."""
+    return np.asarray(np.where(norms.square == 0, p, 0.0).sum(axis=1))

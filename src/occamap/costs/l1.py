@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from occamap._kernels import displace, l1
+from occamap._kernels import displace, field, l1
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
@@ -65,7 +65,8 @@ class _Elastic(Separable):
         return ElasticPairs(self, Y)
 
     def _displacer(self, Y: Samples) -> Displacer:
-        return LaneDisplacer(ElasticPairs(self, Y), displace.l1_displace, self._strengths(Y.shape[1]))
+        strengths = self._strengths(Y.shape[1])
+        return LaneDisplacer(ElasticPairs(self, Y), displace.l1_displace, field.l1_field, strengths)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any, Self, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from occamap._kernels.jit import LANES
 from occamap._kernels.lanes import tile_entries
 from occamap._validate import Samples, as_csr
 from occamap.costs.base import Cost
-from occamap.costs.generic import Floats, Gibbs, Pairs
+from occamap.costs.generic import Field, Floats, Gibbs, Pairs
 
 WEIGHTS_BYTES = 2**19  # an L2 cache: the weights of a block of targets stay there
 TILE_BYTES = 2**18  # half an L2 cache: one tile of features × lanes stays there
@@ -165,13 +166,16 @@ class LinearLanePairs(LanePairs):
 class LaneDisplacer:
     """Displacements of LANES rows at a time, feature by feature over the columns of Y.
 
-    `kernel` is one of :mod:`occamap._kernels.displace`, with the strength of each feature or of all. Masses are
-    multiplied by it: where it is large next to the data, they are summed in float64.
+    `moves` is one of :mod:`occamap._kernels.displace`, and `fields` that of :mod:`occamap._kernels.field` for the same
+    penalty, with the strength of each feature or of all. Masses are multiplied by it: where it is large next to the
+    data, they are summed in float64.
     """
 
-    def __init__(self, pairs: LanePairs, kernel: Any, strength: Floats) -> None:
+    by_feature = True
+
+    def __init__(self, pairs: LanePairs, moves: Any, fields: Any, strength: Floats) -> None:
         self.pairs: Pairs = pairs
-        self.kernel, self.strength, Y = kernel, strength, pairs.Y
+        self.moves, self.fields, self.strength, Y = moves, fields, strength, pairs.Y
         large = strength[np.isfinite(strength)].max(initial=0.0) > 10 * Y.largest()
         self.dtype = np.dtype(np.float64) if large else Y.dtype
         colptr, rows, values = Y.columns
@@ -183,21 +187,39 @@ class LaneDisplacer:
         moved = [self._lanes(X.rows(*span), weights[slice(*span)], float(ties), relax) for span in spans]
         return moved[0] if len(moved) == 1 else sp.csr_array(sp.vstack(moved))
 
+    def field(self, X: Samples, weights: Floats, out: Field, start: int = 0) -> None:
+        lanes, stop = walk(X.astype(self.dtype)), start + out.slopes.shape[1]
+        _at_feature(lanes, start)
+        strip, sums = aligned((3, LANES), np.float64), aligned((4 * lanes[2].shape[0], LANES), np.float64)
+        parts = out.slopes, out.shifts, out.slack
+        self.fields(lanes, self.columns, self._masses(weights), self.strength, start, stop, strip, sums, *parts)
+
+    def _masses(self, weights: Floats) -> tuple[NDArray[Any], Floats, Floats]:
+        """The weights [j, lane] of at most LANES rows, the largest of each target, and their sums as rounded."""
+        p = aligned((weights.shape[1], LANES), self.dtype, fill=0)
+        p[:, : weights.shape[0]] = weights.T
+        return p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
+
     def _lanes(self, X: Samples, weights: Floats, ties: float, relax: float) -> sp.csr_array:
         (n, d), dtype, X = X.shape, X.dtype, X.astype(self.dtype)
-        p = aligned((weights.shape[1], LANES), X.dtype, fill=0)
-        p[:, :n] = weights.T
-        masses = p, p.max(axis=1).astype(np.float64), p.sum(axis=0, keepdims=True, dtype=np.float64)
+        masses = self._masses(weights)
         lengths, move, done = np.zeros(n, np.int64), aligned((1, LANES), np.float64), 0
         lanes = walk(X)
         sums = aligned((4 * lanes[2].shape[0], LANES), np.float64)
         given = lanes, self.columns, masses, self.strength, ties, relax, move, sums, lengths
         room = min(d, max(1024, d // 8))
         rows = np.empty((n, room), np.int32), np.empty((n, room), dtype)
-        while (done := self.kernel(*given, done, *rows)) < d:
+        while (done := self.moves(*given, done, *rows)) < d:
             rows = _widened(rows[0], d), _widened(rows[1], d)
         indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)
         return as_csr(moves, indices, np.concatenate([[0], np.cumsum(lengths)]), (n, d))
+
+
+def _at_feature(lanes: tuple[Any, ...], start: int) -> None:
+    """Put the cursor of a walk at the first entry of this feature or a later one, in every row."""
+    (indptr, indices, _), cursor = lanes[:2]
+    for lane, (first, last) in enumerate(pairwise(indptr.tolist())):
+        cursor[:, lane] = first + np.searchsorted(indices[first:last], start)
 
 
 def _by_blocks(colptr: NDArray[np.int64], rows: NDArray[np.int32] | None, m: int, dtype: Any) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from occamap._kernels import displace, stvs
+from occamap._kernels import displace, field, stvs
 from occamap._kernels.jit import LANES
 from occamap._kernels.rows import ragged_sums
 from occamap._validate import Samples, check_number
@@ -80,7 +80,8 @@ class STVS(Separable):
     def _displacer(self, Y: Samples) -> Displacer:
         if self._vanishes(Y):
             return SqL2()._displacer(Y)
-        return LaneDisplacer(_STVSPairs(self, Y), displace.stvs_displace, np.array([self.gamma]))
+        strength = np.array([self.gamma])
+        return LaneDisplacer(_STVSPairs(self, Y), displace.stvs_displace, field.stvs_field, strength)
 
 
 class _STVSPairs(LanePairs):

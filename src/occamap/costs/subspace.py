@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from occamap._kernels import displace
+from occamap._kernels import displace, field
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
 from occamap.costs.base import Cost, Rows, in_range, like_rows, row_sums
-from occamap.costs.generic import Displacer, Floats, Gibbs, LinearPairs, Pairs
+from occamap.costs.generic import Displacer, Field, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
 from occamap.costs.lanes import LaneDisplacer, LanePairs
 from occamap.errors import InputError
@@ -269,9 +269,19 @@ def _samples(rows: Floats) -> Samples:
 class _SubspaceDisplacer:
     """x moves to the mean of its targets, as under ½‖·‖², but with the Gibbs weights of this cost."""
 
+    by_feature, dtype = False, np.dtype(np.float64)
+
     def __init__(self, pairs: _SubspacePairs) -> None:
         self.pairs: Pairs = pairs
-        self.mean = LaneDisplacer(pairs.square, displace.l1_displace, np.zeros(pairs.Y.shape[1]))
+        self.cost = pairs.cost
+        self.mean = LaneDisplacer(pairs.square, displace.l1_displace, field.l1_field, np.zeros(pairs.Y.shape[1]))
+
+    def field(self, X: Samples, weights: Floats, out: Field, start: int = 0) -> None:
+        towards = Field.empty(*X.shape, np.float64, shifts=False, balls=None)
+        self.mean.field(X.astype(np.float64), weights, towards)
+        slopes = self.cost._gradient(Samples(X.shape, towards.slopes))
+        wanted = slice(start, start + out.slopes.shape[1])
+        out.put(slopes[:, wanted], -towards.slopes[:, wanted])
 
     def block(self, X: Samples, gibbs: Gibbs, ties: int, relax: float, C: Floats | None = None) -> sp.csr_array:
         return self.mean.block(X, gibbs, ties, relax, self.pairs.block(X) if C is None else C)

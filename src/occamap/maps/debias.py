@@ -11,18 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from occamap._kernels.displace import stvs_displace
-from occamap._kernels.field import field_entries
-from occamap._kernels.jit import LANES
 from occamap._memory import Budget
 from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs import Cost
 from occamap.costs.base import Tick
-from occamap.costs.generic import Displacer, GenericPairs, Pairs
-from occamap.costs.group_pairs import GroupDisplacer
-from occamap.costs.lanes import LaneDisplacer, aligned, walk
-from occamap.costs.separable import Separable
+from occamap.costs.generic import Displacer, Field, Pairs
 from occamap.errors import NotConvergedWarning
 from occamap.maps.side import Side
 from occamap.sinkhorn import CostBlocks, EpsilonRule, Solver, Status, StoredCost
@@ -35,9 +29,8 @@ SAME = 1e-6  # of the mean cost: a sample so near is the same one
 FAR = 1e3  # times the largest cost: nothing goes there, unless there is nowhere else
 
 WARNING = (
-    "debias=True leaves out what the source samples do to one another; where the treatment makes samples more alike, "
-    "that is part of the effect, and with large epsilon or few samples debiasing is known to make maps worse: compare "
-    "the map with debias=False on held-out samples"
+    "debias=True is deprecated and will be removed in version 0.3: use pool, such as pool='auto', which averages out "
+    "the noise of single samples instead of comparing with what they do to one another"
 )
 
 
@@ -106,10 +99,11 @@ class DebiasedSide(Side):
         def kept(span: Span, moves: sp.csr_array) -> sp.csr_array | None:
             part = own_rows.rows(*span)
             weights = own.weights(own_displacer.pairs.block(part))
-            own_field = _field(own.side, own_displacer, part, weights, moves)
+            own_field = _field(own_displacer, part, weights)
             weights = self._gibbs(known.block(span))[0]
-            excess = _field(self, displacer, rows.rows(*span), weights, moves) - own_field
-            moves.data[~_survives(self.cost, excess, moves)] = 0
+            excess = _field(displacer, rows.rows(*span), weights) - own_field
+            entries = np.repeat(np.arange(moves.shape[0]), np.diff(moves.indptr)), moves.indices
+            moves.data[self.cost._prox(Samples(excess.shape, excess))[entries] == 0] = 0
             moves.eliminate_zeros()
             return finish(span, moves)
 
@@ -132,30 +126,8 @@ class _AskedTwice(CostBlocks):
         return C, np.zeros(C.shape[0])
 
 
-def _field(side: Side, displacer: Displacer, X: Samples, weights: Floats, pattern: sp.csr_array) -> Floats:
-    """Σ_j p_j ∇h(x − y_j) at the stored entries of the pattern, in their order; at all where h is no sum over features.
-
-    At most LANES rows.
-    """
-    if isinstance(displacer, GroupDisplacer):
-        return displacer.field(X, weights)[0]
-    if not isinstance(displacer, LaneDisplacer):
-        differences = GenericPairs(side.cost, side.anchors).differences
-        return np.stack([p @ side.cost._gradient(differences(x)) for x, p in zip(X.dense(), weights, strict=True)])
-    p, lanes = aligned((weights.shape[1], LANES), np.float64, fill=0), walk(X.astype(np.float64))
-    p[:, : X.shape[0]] = weights.T
-    vanishing = True if displacer.kernel is stvs_displace else None
-    sums, out = aligned((2 * lanes[2].shape[0], LANES), np.float64), np.empty(pattern.nnz)
-    entries = pattern.indptr.astype(np.int64), pattern.indices
-    field_entries(lanes, displacer.columns, p, displacer.strength, vanishing, entries, sums, out)
-    return out
-
-
-def _survives(cost: Cost, excess: Floats, pattern: sp.csr_array) -> NDArray[np.bool_]:
-    """Where the prox of the excess, as `_field` gives it, is not 0, at the stored entries of the pattern."""
-    if excess.ndim == 1 and isinstance(cost, Separable):
-        return np.asarray(cost._shrink(excess, pattern.indices) != 0)
-    if excess.ndim == 1:  # another whose γ is 0, and which is moved as ½‖z‖² is: it shrinks nothing
-        return np.asarray(excess != 0)
-    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
-    return np.asarray(cost._prox(Samples(excess.shape, excess))[rows, pattern.indices] != 0)
+def _field(displacer: Displacer, X: Samples, weights: Floats) -> Floats:
+    """Σ_j p_j ∇h(x − y_j) of at most LANES rows, in float64."""
+    found = Field.empty(*X.shape, displacer.dtype, shifts=False, balls=None)
+    displacer.field(X, weights, found)
+    return found.slopes.astype(np.float64, copy=False)
