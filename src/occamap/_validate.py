@@ -113,6 +113,13 @@ class Samples:
         csc = self.csr().tocsc()
         return csc.indptr.astype(np.int64), csc.indices.astype(np.int32, copy=False), csc.data
 
+    def equals(self, other: Samples) -> bool:
+        """Whether the other has the same rows, in the same order and layout."""
+        if self.shape != other.shape or self.is_sparse != other.is_sparse:
+            return False
+        parts = ((self.indptr, other.indptr), (self.indices, other.indices), (self.data, other.data))
+        return all(a is b or np.array_equal(a, b) for a, b in parts)  # type: ignore[arg-type]
+
     def release(self) -> None:
         """Free what was derived and kept; it is made again when it is needed."""
         for name in DERIVED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,35 @@ from occamap._memory import Budget
 from occamap._validate import Samples, as_csr
 from occamap._workers import Workers
 from occamap.costs.base import Cost, Tick
-from occamap.costs.generic import Displacer, GenericPairs
+from occamap.costs.generic import Displacer, Field
 from occamap.costs.lanes import pairs_bytes
 from occamap.errors import InputError
+from occamap.maps.matching import MatchingSpace
 from occamap.sinkhorn import CostBlocks
 from occamap.sinkhorn.solve import log_weights
 
 Floats = NDArray[np.float64]
+Span = tuple[int, int]
 
 
 class Side:
-    """Points x see the anchors y_j through p_j(x) ∝ b_j exp((g_j − h(x − y_j))/ε)."""
+    """Points x see the anchors y_j through p_j(x) ∝ b_j exp((g_j − c(x, y_j))/ε).
 
-    def __init__(self, cost: Cost, anchors: Samples, weights: Floats, potentials: Floats, epsilon: float) -> None:
+    The cost c of a match is h(x − y_j), or ½‖·‖² between coordinates in a `space` of their own.
+    """
+
+    def __init__(
+        self,
+        cost: Cost,
+        anchors: Samples,
+        weights: Floats,
+        potentials: Floats,
+        epsilon: float,
+        space: MatchingSpace | None = None,
+    ) -> None:
         self.cost, self.epsilon, self.g, self.log_b = cost, epsilon, potentials, log_weights(weights)
         self.frozen = cost._frozen(anchors.shape[1])
-        self.anchors = anchors.without(self.frozen)
+        self.anchors, self.space = anchors.without(self.frozen), space
         self._prepared: dict[np.dtype[Any], Displacer] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -47,21 +60,34 @@ class Side:
     def potential(self, X: Samples, workers: Workers, budget: Budget) -> Floats:
         """−ε log Σ_j b_j exp((g_j − h(x − y_j))/ε) of each row."""
         X, displacer = self._prepare(X, budget, workers)
-        blocks = workers.map(lambda span: self._gibbs(displacer.pairs.block(X.rows(*span)))[1], _spans(X))
+        costs = self._costs(X, displacer, workers)
+        blocks = workers.map(lambda span: self._gibbs(costs(span))[1], row_spans(X.shape[0]))
         return np.concatenate(list(blocks))
 
     def weights(self, X: Samples, workers: Workers, budget: Budget) -> Floats:
         """The Gibbs weights, one row a sample."""
         budget.require(8.0 * X.shape[0] * self.g.size, f"the weights of {X.shape[0]} × {self.g.size} samples")
         X, displacer = self._prepare(X, budget, workers)
-        out = np.empty((X.shape[0], self.g.size))
+        out, costs = np.empty((X.shape[0], self.g.size)), self._costs(X, displacer, workers)
 
-        def block(span: tuple[int, int]) -> None:
-            out[slice(*span)] = self._gibbs(displacer.pairs.block(X.rows(*span)))[0]
+        def block(span: Span) -> None:
+            out[slice(*span)] = self._gibbs(costs(span))[0]
 
-        for _ in workers.map(block, _spans(X)):
+        for _ in workers.map(block, row_spans(X.shape[0])):
             pass
         return out
+
+    def largest_weights(self, X: Samples, least: float, workers: Workers, budget: Budget) -> sp.csr_array:
+        """The Gibbs weights that are at least this share of the largest of their row."""
+        X, displacer = self._prepare(X, budget, workers)
+        costs = self._costs(X, displacer, workers)
+
+        def block(span: Span) -> sp.csr_array:
+            weights = self._gibbs(costs(span))[0]
+            weights[weights < least * weights.max(axis=1, keepdims=True)] = 0.0
+            return sp.csr_array(weights.astype(np.float32))
+
+        return sp.csr_array(sp.vstack(list(workers.map(block, row_spans(X.shape[0]))), format="csr"))
 
     def effective_targets(self, costs: CostBlocks, workers: Workers) -> Floats:
         """exp of the entropy of the weights of points whose costs to the anchors are known."""
@@ -75,15 +101,23 @@ class Side:
         return np.concatenate(list(workers.map(block, costs.spans())))
 
     def field(self, X: Samples, workers: Workers, budget: Budget) -> Floats:
-        """∇f_ε(x) = Σ_j p_j ∇h(x − y_j) of each row, dense and straight from the definition."""
-        differences = GenericPairs(self.cost, self.anchors).differences
-        rows = zip(X.without(self.frozen).dense(), self.weights(X, workers, budget), strict=True)
-        return np.stack(list(workers.map(lambda row: row[1] @ self.cost._gradient(differences(row[0])), rows)))
+        """∇f_ε(x) = Σ_j p_j ∇h(x − y_j) of each row, dense."""
+        X, displacer = self._prepare(X, budget, workers)
+        budget.require(X.shape[0] * X.shape[1] * displacer.dtype.itemsize, f"the field of {X.shape[0]} samples")
+        found = Field.empty(*X.shape, displacer.dtype, shifts=False, balls=None)
+        costs = self._costs(X, displacer, workers)
+
+        def block(span: Span) -> None:
+            displacer.field(X.rows(*span), self._gibbs(costs(span))[0], found.rows(*span))
+
+        for _ in workers.map(block, row_spans(X.shape[0])):
+            pass
+        return found.slopes.astype(np.float64, copy=False)
 
     def displace(
         self,
         X: Samples,
-        finish: Callable[[tuple[int, int], sp.csr_array], sp.csr_array | None],
+        finish: Callable[[Span, sp.csr_array], sp.csr_array | None],
         ties: int,
         relax: float,
         workers: Workers,
@@ -96,14 +130,23 @@ class Side:
         `costs` are those of X to the anchors, if they are known.
         """
         X, displacer = self._prepare(X, budget, workers)
-        rows = _Rows(X.shape[0], X.dtype)
+        found: Callable[[Span], Floats] | None = None if costs is None else costs.block
+        if found is None and self.space is not None:
+            found = self._costs(X, displacer, workers)
 
-        def block(span: tuple[int, int]) -> sp.csr_array | None:
-            C = None if costs is None else costs.block(span)
+        def block(span: Span) -> sp.csr_array | None:
+            C = None if found is None else found(span)
             moves = displacer.block(X.rows(*span), lambda C: self._gibbs(C)[0], ties, relax, C)
             return finish(span, moves)
 
-        for done, piece in enumerate(workers.map(block, _spans(X)), start=1):
+        return self._gather(workers.map(block, row_spans(X.shape[0])), X, budget, tick)
+
+    def _gather(
+        self, pieces: Iterable[sp.csr_array | None], X: Samples, budget: Budget, tick: Tick
+    ) -> sp.csr_array:
+        """What was made of the rows of X, LANES at a time, below each other."""
+        rows = _Rows(X.shape[0], X.dtype)
+        for done, piece in enumerate(pieces, start=1):
             if tick is not None:
                 tick(min(1.0, done * LANES / X.shape[0]))
             if piece is not None:
@@ -112,6 +155,13 @@ class Side:
                 enough = 2.0 * whole - rows.bytes  # rows that come later may have more entries
                 budget.require(1.5 * whole - rows.bytes, f"moving {X.shape[0]} samples at once", enough)
         return rows.csr(X.shape[1])
+
+    def _costs(self, X: Samples, displacer: Displacer, workers: Workers) -> Callable[[Span], Floats]:
+        """The costs of some rows of X to the anchors; X as it was prepared."""
+        if self.space is None:
+            return lambda span: displacer.pairs.block(X.rows(*span))
+        coordinates, pairs = self.space.locate(X, workers), self.space.pairs
+        return lambda span: pairs.block(coordinates.rows(*span))
 
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
         weights, potential = np.empty(C.shape), np.empty(C.shape[0])
@@ -132,9 +182,10 @@ class Side:
         return X.without(self.frozen).astype(dtype), self._prepared[dtype]
 
 
-def _spans(X: Samples) -> Iterator[tuple[int, int]]:
-    for start in range(0, X.shape[0], LANES):
-        yield start, min(start + LANES, X.shape[0])
+def row_spans(n: int) -> Iterator[Span]:
+    """n rows, LANES at a time."""
+    for start in range(0, n, LANES):
+        yield start, min(start + LANES, n)
 
 
 def move_bytes(cost: Cost, anchors: Samples, threads: int) -> int:
