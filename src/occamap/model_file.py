@@ -28,7 +28,8 @@ from occamap._version import __version__
 from occamap.errors import InputError, MemoryBudgetError, ModelFileError, one_line
 
 FORMAT = "occamap-map"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # 1: of occamap 0.1, without neighbourhoods and coordinates of a match
 META = "meta.json"
 _LARGEST_META = 2**26
 _LARGEST_DIRECTORY = 2**17  # bytes of the archive's own directory: a file has some ten members
@@ -143,13 +144,13 @@ def _read(archive: zipfile.ZipFile, size: int, name: str) -> tuple[Meta, Arrays]
     meta = read_json(archive.read(META))
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ModelFileError(f"{name!r} is not a model file: its format is not {FORMAT!r}")
-    if meta.get("version") != VERSION:
+    if meta.get("version") not in READABLE or isinstance(meta.get("version"), bool):
         versions = meta.get("versions")
         wrote = str(versions.get("occamap", "unknown") if isinstance(versions, dict) else "unknown")[:40]
         raise ModelFileError(
             f"{name!r} has format version {repr(meta.get('version'))[:40]}, written by occamap "
             f"{wrote if wrote.isprintable() else repr(wrote)}; this occamap "
-            f"{__version__} reads version {VERSION}: upgrade occamap, or save the map again with this one"
+            f"{__version__} reads versions up to {VERSION}: upgrade occamap, or save the map again with this one"
         )
     manifest = meta["manifest"]
     if not isinstance(manifest, dict) or set(manifest) != set(members) - {META}:

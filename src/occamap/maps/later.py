@@ -64,9 +64,15 @@ def _raw(rows: Samples) -> Any:
 
 
 def _carried(model: MongeMap) -> MongeMap:
-    """The map without its source, which has no part in moving samples and need not travel."""
-    carried: MongeMap = copy.copy(model).set_params(n_jobs=1, verbose=False, max_memory=None)
-    carried._given = carried._backward = None  # type: ignore[assignment]
+    """The map without its source, which has no part in moving samples and need not travel, unless they are pooled."""
+    carried: MongeMap = copy.copy(model)
+    carried._backward = None
+    if model.pool is None:
+        carried._given = None  # type: ignore[assignment]
+    else:
+        model._find_places()  # here, once
+        carried._given, carried._space_held = model._source, model._space_held
+    carried.set_params(n_jobs=1, verbose=False, max_memory=None)
     return carried
 
 

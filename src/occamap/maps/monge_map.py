@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from occamap import model_file
@@ -27,13 +28,23 @@ from occamap._validate import (
     restore,
 )
 from occamap._workers import Workers, count_jobs
-from occamap.costs import L1, Cost
+from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
 from occamap.maps import debias, saved
+from occamap.maps.components import components_bytes
 from occamap.maps.debias import DebiasedSide, OwnSide
 from occamap.maps.here import solve_here
 from occamap.maps.later import moved_later, moved_on_cluster
+from occamap.maps.matching import Coordinates, MatchingSpace, as_samples, check_match, learn_coordinates
+from occamap.maps.neighbourhoods import (
+    JointPool,
+    JointSpace,
+    NeighbourhoodReport,
+    check_pool,
+    describe_neighbourhoods,
+)
 from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
+from occamap.maps.pooling import Neighbourhoods, PooledSide
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
 from occamap.maps.room import map_bytes
@@ -59,7 +70,9 @@ class MongeMap(BaseEstimator):
     epsilon, epsilon_scale
         The entropic regularisation: `epsilon` × the "mean", "median", "std" or "max" of the costs, the number
         itself ("absolute"), or the ε at which a sample has `epsilon` effective targets on average ("perplexity").
-        The effective number of targets of x is exp of the entropy of its `weights`.
+        The effective number of targets of x is exp of the entropy of its `weights`. If the samples do not allow that
+        number, a nearby one is used, and `report_.epsilon_rule` says which and why: with equal weights, a sample
+        has at least m/n effective targets, m and n being the rows of Y and X, and fewer than m.
     ties
         Where x and targets agree in a feature, τ has a kink: "zero" takes sign(0) = 0, "occam" the element of
         the sub-differential that moves least.
@@ -83,11 +96,20 @@ class MongeMap(BaseEstimator):
     warm_start
         Start from the potentials of the previous fit, if there are as many targets.
     debias
-        Leave out moves that the source samples make towards one another, too: of the features that move, those stay in
-        which prox(∇f_ε − ∇f_own) is not 0, f_own being the potential of the source with itself. Sparser; at equal
-        density closer to held-out cells in all comparisons with cells, and worse where the target is the source made
-        more alike. Debiased maps are known to be worse for large ε and few samples (Pooladian, Cuturi and Niles-Weed
-        2022): compare held-out scores.
+        Deprecated: use `pool`. Leave out moves that the source samples make towards one another.
+    pool
+        Which fitted source samples the field is averaged over before the prox is taken. None: the sample itself, as in
+        the paper. An integer k: the k nearest source samples, in the joint space of a sample and where it goes.
+        "auto": k is chosen from the data. An array with a label for each source sample: those with the same label. A
+        row-stochastic matrix over the source samples: its weights. With labels or a matrix, a new sample takes the
+        neighbourhood of the nearest fitted one. Like `relax` and `ties`, it is read when samples are moved: one fit
+        serves every resolution.
+    match
+        Where samples are matched. None: in all features, under `cost`, as in the paper. An integer: on that many
+        principal components of both samples. A transformer with `fit` and `transform`: on its output. A pair of
+        arrays: on these coordinates of X and of Y. Except for None, the match is optimal for ½‖·‖² on the coordinates,
+        displacements are read under `cost` in all features, and f_, g_, `potential`, `weights` and `plan` are those of
+        the match.
 
     Attributes
     ----------
@@ -125,6 +147,8 @@ class MongeMap(BaseEstimator):
         verbose: bool | None = False,
         warm_start: bool = False,
         debias: bool = False,
+        pool: Any = None,
+        match: Any = None,
     ) -> None:
         self.cost = cost
         self.epsilon = epsilon
@@ -139,6 +163,8 @@ class MongeMap(BaseEstimator):
         self.verbose = verbose
         self.warm_start = warm_start
         self.debias = debias
+        self.pool = pool
+        self.match = match
 
     # -- learning ----------------------------------------------------------------------------------------------
 
@@ -159,24 +185,71 @@ class MongeMap(BaseEstimator):
         """
         begun = time.perf_counter()
         cost, solver = self._check_parameters()
+        matched = None
         with Progress(self.verbose) as progress:
-            if client is not None or is_dask(X):
+            if self.match is not None:
+                problem = self._check_problem(cost, X, Y, a, b)
+                given_masses = None if client is None else (client, a, b)
+                matched, solution, place, why = self._solve_match(cost, solver, problem, given_masses, progress)
+            elif client is not None or is_dask(X):
                 given = cost, solver, X, Y, a, b, client, self.max_memory
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
             else:
-                threads, what = count_jobs(self.n_jobs), "fitting a map, and moving some samples at a time,"
-
-                def need(source: Samples, target: Samples) -> float:
-                    within = debias.own_bytes(source.shape[0]) if self.debias else 0.0
-                    return within + map_bytes(cost, target, threads)
-
-                problem = check_problem(X, Y, a, b, [cost], self.max_memory, need, what)
+                problem = self._check_problem(cost, X, Y, a, b)
                 given_here = self.max_memory, self.n_jobs, self._near(problem), progress
                 solution, place, why = solve_here(cost, solver, problem, *given_here)
-        self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why)
+        check_pool(self.pool, problem.a.size)
+        self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why, matched)
         if not self.converged_:
             warnings.warn(self.report_.message, NotConvergedWarning, stacklevel=2)
         return self
+
+    def _check_problem(self, cost: Cost, X: Any, Y: Any, a: ArrayLike | None, b: ArrayLike | None) -> Problem:
+        if is_dask(X):
+            raise InputError("match must be None for a Dask array, whose coordinates would have to be computed here")
+        threads, what = count_jobs(self.n_jobs), "fitting a map, and moving some samples at a time,"
+
+        def need(source: Samples, target: Samples) -> float:
+            within = debias.own_bytes(source.shape[0]) if self.debias else 0.0
+            if isinstance(self.match, int | np.integer):
+                within += components_bytes([source, target], int(self.match))
+            return within + map_bytes(cost, target, threads)
+
+        return check_problem(X, Y, a, b, [cost], self.max_memory, need, what)
+
+    def _solve_match(
+        self, cost: Cost, solver: Solver, problem: Problem, cluster: tuple[Any, Any, Any] | None, progress: Progress
+    ) -> tuple[Coordinates, Solution, str, str]:
+        """The coordinates to match on, the potentials of the match, where its costs were, and why.
+
+        `cluster` is a client with the masses as they were given, if it is to do the work.
+        """
+        frozen = cost._frozen(problem.source.shape[1])
+        pair = problem.source.without(frozen), problem.target.without(frozen)
+        with Workers(self.n_jobs) as workers:
+            matched = learn_coordinates(self.match, *pair, workers)
+            U, V = (matched(side, workers) for side in pair)
+        if cluster is not None:
+            client, a, b = cluster
+            given = SqL2(), solver, U, V, a, b, client, self.max_memory
+            return matched, *solve_on_cluster(*given, self._near, progress)[1:]
+        on = replace(problem, source=as_samples(U), target=as_samples(V))
+        given_here = self.max_memory, self.n_jobs, self._near(problem), progress
+        return matched, *solve_here(SqL2(), solver, on, *given_here)
+
+    def _restricted(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> MongeMap:
+        """An unfitted map with the same parameters, for these rows of X and of Y."""
+        pool, match = check_pool(self.pool), self.match
+        if isinstance(pool, sp.csr_array):
+            among = sp.csr_array(pool[rows][:, rows])
+            sums = np.asarray(among.sum(axis=1)).ravel()
+            alone = sp.diags_array(np.where(sums > 0, 0.0, 1.0))
+            pool = sp.csr_array(sp.diags_array(1 / np.where(sums > 0, sums, 1.0)) @ among + alone)
+        elif isinstance(pool, np.ndarray):
+            pool = pool[rows]
+        if isinstance(match, tuple | list):
+            match = np.asarray(match[0])[rows], np.asarray(match[1])[columns]
+        return cast(MongeMap, clone(self).set_params(pool=pool, match=match))
 
     def _near(self, problem: Problem) -> tuple[float, Floats] | None:
         """Where to start, if it is from the previous fit."""
@@ -193,19 +266,20 @@ class MongeMap(BaseEstimator):
         seconds: float,
         operator: str,
         choice: str = "",
+        matched: Coordinates | None = None,
     ) -> None:
-        """Become the map of this solution."""
+        """Store the solution and its report; `matched` are the coordinates of the match, if it has any."""
         if not np.isfinite([solution.error, solution.epsilon, solution.effective_targets]).all():
             largest = max(problem.source.largest(), problem.target.largest())
             raise InfeasibleError(
                 f"the costs of samples as large as {largest:.3g} are too large to be compared: scale the samples first"
             )
-        self._keep(cost, problem, solution)
+        self._keep(cost, problem, solution, matched)
         self.report_ = Report(
             status=solution.status,
             message=describe(solution.status, solution.error, solver.tol, solver.max_iter),
             epsilon=solution.epsilon,
-            epsilon_rule=str(solver.rule),
+            epsilon_rule=solution.epsilon_rule or str(solver.rule),
             effective_targets=solution.effective_targets,
             n_targets=problem.target.shape[0],
             mass=1.0 if self.reach_ is None else float(self._row_masses().sum()),
@@ -220,7 +294,14 @@ class MongeMap(BaseEstimator):
         )
         self._set_outcome()
 
-    def _keep(self, cost: Cost, problem: Problem, solution: Solution) -> None:
+    def _keep(
+        self,
+        cost: Cost,
+        problem: Problem,
+        solution: Solution,
+        matched: Coordinates | None = None,
+        space: JointSpace | None = None,
+    ) -> None:
         self.f_, self.g_, self.a_, self.b_ = solution.f, solution.g, problem.a, problem.b
         self.epsilon_, self.reach_ = solution.epsilon, self._checked_reach()
         self.n_features_in_ = problem.source.shape[1]
@@ -231,8 +312,11 @@ class MongeMap(BaseEstimator):
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
         self._lent = problem.lent
-        self._forward = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
         self._own: dict[bool, OwnSide] = {}
+        self._matched, self._space_held = matched, space
+        self._forward = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
+        if matched is not None:
+            self._forward.space = self._matching(forth=True)
 
     @property
     def _source(self) -> Samples:
@@ -242,16 +326,47 @@ class MongeMap(BaseEstimator):
 
     @property
     def _towards(self) -> Side:
-        return self._maybe_debiased(self._forward, forth=True)
+        return self._read(self._forward, forth=True)
 
     @property
     def _back(self) -> Side:
         if self._backward is None:
             self._backward = Side(self._forward.cost, self._source, self.a_, self.f_, self.epsilon_)
-        return self._maybe_debiased(self._backward, forth=False)
+            if self._matched is not None:
+                self._backward.space = self._matching(forth=False)
+        return self._read(self._backward, forth=False)
 
-    def _maybe_debiased(self, side: Side, forth: bool) -> Side:
-        return DebiasedSide(side, partial(self._own_side, forth)) if self.debias else side
+    def _read(self, side: Side, forth: bool) -> Side:
+        """The side as `debias` and `pool` say that it is read."""
+        if self.debias:
+            return DebiasedSide(side, partial(self._own_side, forth))
+        if self.pool is None:
+            return side
+        source, masses = (self._source, self.a_) if forth else (self._target, self.b_)
+        pool = check_pool(self.pool, self.a_.size)
+        if not forth and not isinstance(pool, int | str):
+            raise InputError("pool must be None, 'auto' or a number for inverse_transform: labels and matrices are of "
+                             "the source samples, and it moves targets")
+        return PooledSide(side, source, JointPool(self._space, forth, pool, masses))
+
+    @property
+    def _space(self) -> JointSpace:
+        """The coordinates of the fitted samples, and who is near to whom."""
+        if self._space_held is None:
+            frozen = self._forward.frozen
+            self._space_held = JointSpace(self._source.without(frozen), self._forward.anchors, self._matched)
+        return self._space_held
+
+    def _find_places(self) -> None:
+        """Find out where the source samples are in the joint space, unless that is known."""
+        side = self._read(self._forward, forth=True)
+        if isinstance(side, PooledSide):
+            with Workers(self.n_jobs) as workers:
+                self._space.places_of(True, side.neighbours(workers, self._budget()), workers)
+
+    def _matching(self, forth: bool) -> MatchingSpace | None:
+        with Workers(self.n_jobs) as workers:
+            return self._space.matching(forth, workers)
 
     def _row_masses(self) -> Floats:
         """What the plan takes from each source sample."""
@@ -345,6 +460,49 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             return self._towards.weights(samples, workers, self._budget())
 
+    def _largest_weights(self, least: float = 1e-3) -> sp.csr_array:
+        """The weights of the targets of each fitted source sample, without those that hardly count."""
+        with Workers(self.n_jobs) as workers:
+            return self._forward.largest_weights(self._source, least, workers, self._budget())
+
+    def neighbourhoods(self) -> sp.csr_array:
+        """The weights of the source samples in the neighbourhood of each of them: CSR, with rows that sum to one.
+
+        >>> import numpy as np, occamap as oc
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
+        >>> m = oc.MongeMap(oc.L1(1.0), pool=5).fit(X, Y)
+        >>> W = m.neighbourhoods()
+        >>> W.shape, np.diff(W.indptr).max().item(), round(float(W.sum()), 6)
+        ((40, 40), 5, 40.0)
+        """
+        check_is_fitted(self, "g_")
+        if self.pool is None:
+            return sp.csr_array(sp.eye_array(self.a_.size))
+        found = self._found_neighbourhoods()
+        return sp.csr_array(found.weights[found.of])
+
+    def describe_neighbourhoods(self) -> NeighbourhoodReport | None:
+        """How large the neighbourhoods are, and how far they reach; None if `pool` is None.
+
+        >>> import numpy as np, occamap as oc
+        >>> X, Y = np.random.default_rng(0).normal(size=(2, 200, 3))
+        >>> oc.MongeMap(oc.L1(1.0), pool=10).fit(X, Y).describe_neighbourhoods().largest
+        10
+        """
+        check_is_fitted(self, "g_")
+        if self.pool is None:
+            return None
+        found = self._found_neighbourhoods()
+        self._find_places()
+        return describe_neighbourhoods(found, self._space.places[True], self.a_)
+
+    def _found_neighbourhoods(self) -> Neighbourhoods:
+        """Those of the fitted source samples."""
+        side = cast(PooledSide, self._towards)
+        with Workers(self.n_jobs) as workers:
+            budget = self._budget()
+            return side.pool(side.source, side.neighbours(workers, budget), side, workers, budget)
+
     def plan(self) -> Floats:
         """The coupling P_ij = a_i b_j exp((f_i + g_j − C_ij)/ε) of the fitted samples.
 
@@ -381,6 +539,10 @@ class MongeMap(BaseEstimator):
             raise InputError(f"cost must be a cost with its parameters, such as occamap.L1(1.0); got {cost!r}")
         check_choice(self.ties, "ties", TIES)
         check_number(self.relax, "relax", 0, 1)
+        check_match(self.match)
+        check_pool(self.pool)
+        if self.debias and (self.pool is not None or self.match is not None):
+            raise InputError("debias must be False with pool or match, which serve the same end")
         if self.debias is True and self.reach is not None:
             raise InputError(f"reach must be None with debias=True, which is for equal masses; got {self.reach!r}")
         tol = check_number(self.tol, "tol", 0, open_low=True)
@@ -397,7 +559,7 @@ class MongeMap(BaseEstimator):
         if forth not in self._own:
             _, solver = self._check_parameters()
             samples, masses = (self._source, self.a_) if forth else (self._target, self.b_)
-            warnings.warn(debias.WARNING, UserWarning, stacklevel=6)
+            warnings.warn(debias.WARNING, FutureWarning, stacklevel=6)
             with Workers(self.n_jobs) as workers:
                 given = self._forward.cost, samples, masses, self.epsilon_, solver, workers, self._budget()
                 self._own[forth] = debias.own_side(*given)

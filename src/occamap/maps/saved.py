@@ -16,6 +16,9 @@ from occamap._memory import available, format_size
 from occamap._validate import Samples, check_number, check_samples
 from occamap.costs import KINDS, L1, Cost
 from occamap.errors import InputError, MemoryBudgetError, ModelFileError
+from occamap.maps.components import Components
+from occamap.maps.matching import Coordinates, given_coordinates
+from occamap.maps.neighbourhoods import JointSpace, Places, check_pool
 from occamap.maps.problem import Problem
 from occamap.model_file import Arrays, Meta
 from occamap.sinkhorn import Report, Solution
@@ -33,7 +36,12 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
     arrays: Arrays = {"f": model.f_, "g": model.g_, "a": model.a_, "b": model.b_}
     meta: Meta = {
         "cost": _describe_cost(model._towards.cost, arrays),
-        "parameters": {k: v for k, v in model.get_params(deep=False).items() if k != "cost"},
+        "parameters": {
+            **{k: v for k, v in model.get_params(deep=False).items() if k != "cost"},
+            "pool": _describe_pool(model.pool, model.a_.size, arrays),
+            "match": _describe_match(model.match),
+        },
+        "space": _describe_space(model, arrays),
         "cost_given": model.cost is not None,
         "epsilon": model.epsilon_,
         "report": model.report_.to_dict(),
@@ -76,6 +84,52 @@ def _describe_cost(cost: Cost, arrays: Arrays) -> dict[str, Any]:
     return {"name": name, "parameters": entries}
 
 
+def _describe_pool(pool: Any, n: int, arrays: Arrays) -> Any:
+    """None, a number or "auto" as they are; a matrix or labels as arrays."""
+    checked = check_pool(pool, n)
+    if checked is None or isinstance(checked, int | str):
+        return checked
+    if isinstance(checked, csr_array):
+        arrays["pool_data"], arrays["pool_indptr"] = checked.data, checked.indptr.astype(np.int64)
+        arrays["pool_indices"] = checked.indices.astype(np.int64)
+        return {"matrix": True}
+    names, codes = np.unique(checked, return_inverse=True)
+    arrays["pool_codes"] = codes.astype(np.int64)
+    return {"labels": [_name(name) for name in names.tolist()]}
+
+
+def _describe_match(match: Any) -> Any:
+    """None or a number as they are; coordinates that were given are arrays of the space."""
+    if isinstance(match, tuple | list):
+        return {"coordinates": True}
+    if hasattr(match, "transform"):
+        raise InputError(
+            "match must be None, a number of principal components or a pair of arrays to be saved, since a file holds "
+            f"no code; got {type(match).__name__}"
+        )
+    return match
+
+
+def _describe_space(model: MongeMap, arrays: Arrays) -> dict[str, Any]:
+    """Coordinates of the samples and places of the source, as far as they are known or `pool` needs them."""
+    if model.pool is not None:
+        model._find_places()
+    space = model._space_held
+    if space is None or space.learned is None:
+        return {}
+    if space.learned.components is not None:
+        arrays["axes"], arrays["offset"] = space.learned.components.axes, space.learned.components.offset
+    elif space.learned.given:
+        for side, (_, coordinates) in zip(("source", "target"), space.learned.given, strict=True):
+            arrays[f"{side}_coordinates"] = coordinates
+    if True not in space.places:
+        return {}
+    places = space.places[True]
+    arrays["places"], arrays["places_smooth"] = places.raw, places.source
+    arrays["places_targets"] = places.anchors
+    return {"scales": list(places.scales)}
+
+
 def _describe_samples(side: str, samples: Samples, arrays: Arrays) -> dict[str, Any]:
     arrays[f"{side}_data"] = samples.data
     if samples.indices is not None and samples.indptr is not None:
@@ -88,7 +142,9 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     cost = _cost(meta["cost"], arrays)
     if meta["cost_given"] is not True and (meta["cost_given"] is not False or cost != L1(1.0)):
         raise ModelFileError("its cost is not the default, as it says")
-    model = model_class(cost if meta["cost_given"] else None, **meta["parameters"])
+    parameters = {**meta["parameters"]}
+    pool, match = _pool(parameters.pop("pool", None), arrays), _match(parameters.pop("match", None), arrays)
+    model = model_class(cost if meta["cost_given"] else None, **parameters, pool=pool, match=match)
     model._check_parameters()
     names = _names(meta["feature_names"])
     source, target = (_samples(meta[side], side, arrays, names) for side in ("source", "target"))
@@ -113,7 +169,9 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     cost._check_scale(largest)
     report = _report(meta["report"], epsilon, target.shape[0])
     solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
-    model._keep(cost, Problem(source, target, a, b, names), solution)
+    matched, space = _space(meta.get("space", {}), match, cost, source, target, arrays)
+    check_pool(pool, source.shape[0])
+    model._keep(cost, Problem(source, target, a, b, names), solution, matched, space)
     model.report_ = report
     model._set_outcome()
     return model
@@ -139,6 +197,65 @@ def _parameter(entry: Any, arrays: Arrays) -> Any:
     if not all(isinstance(name, str | int) for name in names):
         raise ModelFileError("the groups of its cost have names that are no text")
     return dict(zip(names, np.split(array, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def _pool(entry: Any, arrays: Arrays) -> Any:
+    """The parameter `pool`, from what `_describe_pool` made of it."""
+    if not isinstance(entry, dict):
+        return entry
+    if "matrix" in entry:
+        data, indices, indptr = (arrays[f"pool_{part}"] for part in ("data", "indices", "indptr"))
+        n = indptr.size - 1
+        raw = csr_array((data, indices, indptr), shape=(n, n))
+        check_compressed(raw)
+        return raw
+    names, codes = _names(entry["labels"]), arrays["pool_codes"]
+    if names is None or codes.dtype.kind != "i" or codes.ndim != 1 or not np.all((codes >= 0) & (codes < names.size)):
+        raise ModelFileError("the labels of its pool are not what belongs there")
+    return np.array(names.tolist())[codes]
+
+
+def _match(entry: Any, arrays: Arrays) -> Any:
+    """The parameter `match`, from what `_describe_match` made of it."""
+    if isinstance(entry, dict):
+        return arrays["source_coordinates"], arrays["target_coordinates"]
+    return entry
+
+
+def _space(
+    entry: dict[str, Any], match: Any, cost: Cost, source: Samples, target: Samples, arrays: Arrays
+) -> tuple[Coordinates | None, JointSpace | None]:
+    """Coordinates of the match, and the space in which neighbours are near, as far as the file has them."""
+    frozen = cost._frozen(source.shape[1])
+    pair, d = (source.without(frozen), target.without(frozen)), source.shape[1]
+    learned = None
+    if isinstance(match, tuple):
+        learned = given_coordinates(match, *pair)
+    elif "axes" in arrays:
+        axes, offset = arrays["axes"], arrays["offset"]
+        if axes.ndim != 2 or axes.shape[0] != d or offset.shape != axes.shape[1:] or axes.shape[1] == 0:
+            raise ModelFileError("its components do not fit its features")
+        learned = Coordinates(Components(_finite(axes), _finite(offset)))
+    if match is not None and learned is None:
+        raise ModelFileError("the coordinates of its match are absent")
+    matched = None if match is None else learned
+    space = JointSpace(*pair, matched)
+    space.learned = learned
+    if "scales" in entry:
+        own, smooth, anchors = arrays["places"], arrays["places_smooth"], arrays["places_targets"]
+        scales, wanted = entry["scales"], (source.shape[0], 2 * anchors.shape[-1])
+        shapes = own.shape == smooth.shape == wanted and anchors.shape[:1] == target.shape[:1]
+        if not shapes or anchors.ndim != 2 or len(scales) != 2 or learned is None:
+            raise ModelFileError("the places of its neighbourhoods do not fit its samples")
+        first, second = (check_number(scale, "scales", 0, open_low=True) for scale in scales)
+        space.places[True] = Places(_finite(own), _finite(smooth), _finite(anchors), (first, second))
+    return matched, space
+
+
+def _finite(array: NDArray[Any]) -> NDArray[np.float64]:
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise ModelFileError("its coordinates are not finite numbers")
+    return array
 
 
 def _names(entry: Any) -> NDArray[Any] | None:

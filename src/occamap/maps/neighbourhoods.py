@@ -1,0 +1,350 @@
+"""Which source samples a sample is pooled with: the nearest in the joint space of a sample and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._memory import Budget
+from occamap._validate import Samples, check_count
+from occamap._workers import Workers
+from occamap.costs import SqL2
+from occamap.errors import InputError
+from occamap.maps.components import principal_components
+from occamap.maps.matching import Coordinates, MatchingSpace, as_samples
+from occamap.maps.pooling import Neighbourhoods, Neighbours, PooledSide
+from occamap.maps.side import Span, row_spans
+from occamap.sinkhorn import CostBlocks
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+AUTO = "auto"
+COMPONENTS = 30  # of each half of the joint space
+SHARE, FEWEST, MOST = 3, 100, 200  # "auto" takes a third of the source samples, but 100 to 200 of them
+TAPER = 3.0  # and the furthest of these counts e⁻³ times what the nearest does
+TAPERED = 0.6  # in effect, they are about that share: 0.5 to 0.75 on all cells that were tried
+SMOOTH, SMOOTH_SHARE = 30, 10  # places are averaged over that many samples, and a tenth of them at most
+STOCHASTIC, ROUNDING = 1e-6, 1e-12  # by which the sums of rows may differ from one, and by which nobody minds
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Fitted samples in the joint space: coordinates of a sample, and of the mean of its targets, with equal variance.
+
+    `raw` are those of the fitted samples, `source` their averages over the samples nearest to each, in which there is
+    less noise; `anchors` are the coordinates of their targets, and `scales` what either half was divided by.
+    """
+
+    raw: Floats
+    source: Floats
+    anchors: Floats
+    scales: tuple[float, float]
+
+    @classmethod
+    def of(cls, coordinates: Floats, anchors: Floats, neighbours: Neighbours, workers: Workers) -> Places:
+        """Those of the source samples, by their own coordinates and the weights of their targets."""
+
+        def block(span: Span) -> Floats:
+            return _means(neighbours.weights(np.arange(*span)), anchors)
+
+        goals = np.concatenate(list(workers.map(block, row_spans(coordinates.shape[0]))))
+        scales = _spread(coordinates), _spread(goals)
+        raw = np.hstack([coordinates / scales[0], goals / scales[1]])
+        return cls(raw, _smooth(raw, raw, np.arange(len(raw)), workers), anchors, scales)
+
+    def locate(self, coordinates: Floats, weights: Floats) -> Floats:
+        """Other samples, by their coordinates and the weights of their targets; not yet smooth."""
+        return np.hstack([coordinates / self.scales[0], _means(weights, self.anchors) / self.scales[1]])
+
+    def closest(self, points: Floats, workers: Workers) -> Rows:
+        """The fitted sample nearest to each point that was located."""
+        none = np.full(len(points), -1)
+        return nearest(points, self.raw, np.ones(len(self.raw)), 1, none, workers).indices.astype(np.int64)
+
+    def smooth(self, points: Floats, workers: Workers) -> tuple[Floats, Rows]:
+        """Points that were located, averaged as the fitted samples were; and which of these each is, or −1."""
+        closest = self.closest(points, workers)
+        own = np.where((self.raw[closest] == points).all(axis=1), closest, -1)
+        return _smooth(points, self.raw, own, workers), own
+
+
+def _smooth(points: Floats, raw: Floats, own: Rows, workers: Workers) -> Floats:
+    """The mean of the places nearest to each point."""
+    n = raw.shape[0]
+    W = nearest(points, raw, np.ones(n), max(1, min(SMOOTH, n // SMOOTH_SHARE)), own, workers)
+    return np.asarray(W @ raw)
+
+
+class JointSpace:
+    """The coordinates of two fitted samples and of any other, and who is near to whom in both directions of a map.
+
+    The samples have no frozen features. `matched` are the coordinates of the match, unless that is in all features;
+    then principal components are learned when they are first needed.
+    """
+
+    def __init__(self, source: Samples, target: Samples, matched: Coordinates | None = None) -> None:
+        self.samples, self.matched = (source, target), matched
+        self.learned = matched
+        self.places: dict[bool, Places] = {}
+        self.found: dict[tuple[bool, int | str], Neighbourhoods] = {}
+        """The neighbourhoods of the fitted samples themselves, by direction and size."""
+
+    def coordinates(self, X: Samples, workers: Workers) -> Floats:
+        """Those of any samples."""
+        if self.learned is None:
+            self.learned = Coordinates(principal_components(self.samples, COMPONENTS, workers))
+        return self.learned(X, workers)
+
+    def matching(self, forth: bool, workers: Workers) -> MatchingSpace | None:
+        """Where the samples are matched with the targets of this direction; None: in all features."""
+        if self.matched is None:
+            return None
+        return MatchingSpace(self.coordinates(self.samples[forth], workers), self.coordinates)
+
+    def places_of(self, forth: bool, neighbours: Neighbours, workers: Workers) -> Places:
+        """Where the samples of this direction are in the joint space; found once."""
+        if forth not in self.places:
+            own, anchors = (self.coordinates(self.samples[k], workers) for k in (not forth, forth))
+            self.places[forth] = Places.of(own, anchors, neighbours, workers)
+        return self.places[forth]
+
+
+@dataclass(frozen=True, eq=False)
+class JointPool:
+    """The neighbourhoods of points among the fitted samples of a direction, which have masses.
+
+    `pool` is a number of neighbours, or a matrix or labels over the fitted samples: then a point that is none of them
+    has the neighbourhood of the fitted sample nearest to it.
+    """
+
+    space: JointSpace
+    forth: bool
+    pool: Any
+    masses: Floats
+
+    def __call__(
+        self,
+        X: Samples,
+        neighbours: Neighbours,
+        side: PooledSide,
+        workers: Workers,
+        budget: Budget,
+        costs: CostBlocks | None = None,
+    ) -> Neighbourhoods:
+        n, same = side.source.shape[0], X.equals(side.source)
+        if isinstance(self.pool, int | str):
+            key = self.forth, self.pool
+            if same and key in self.space.found:
+                return self.space.found[key]
+            k, taper = (auto_count(self.masses), TAPER) if self.pool == AUTO else (int(self.pool), 0.0)
+            places = self.space.places_of(self.forth, neighbours, workers)
+            points, own = places.source, np.arange(n)
+            if not same:
+                points, own = places.smooth(self._points(X, places, side, workers, budget, costs), workers)
+            W = nearest(points, places.source, self.masses, k, own, workers, taper)
+            found = Neighbourhoods(W, np.arange(X.shape[0]))
+            if same:
+                self.space.found = {key: found}
+            return found
+        W, of = by_labels(self.pool, self.masses) if isinstance(self.pool, np.ndarray) else (self.pool, np.arange(n))
+        if same:
+            return Neighbourhoods(W, of)
+        places = self.space.places_of(self.forth, neighbours, workers)
+        points = self._points(X, places, side, workers, budget, costs)
+        return Neighbourhoods(W, of[places.closest(points, workers)])
+
+    def _points(
+        self,
+        X: Samples,
+        places: Places,
+        side: PooledSide,
+        workers: Workers,
+        budget: Budget,
+        costs: CostBlocks | None,
+    ) -> Floats:
+        """Where samples are that were not fitted."""
+        rows, displacer = side._prepare(X, budget, workers)
+        coordinates = self.space.coordinates(rows, workers)
+        known = side._costs(rows, displacer, workers) if costs is None else costs.block
+
+        def block(span: Span) -> Floats:
+            return places.locate(coordinates[slice(*span)], side._gibbs(known(span))[0])
+
+        return np.concatenate(list(workers.map(block, row_spans(X.shape[0]))))
+
+
+def _means(weights: Floats, anchors: Floats) -> Floats:
+    """Σ_j p_j y_j of each row; by SciPy, not BLAS, so that it depends on nothing but the row."""
+    return np.asarray(sp.csr_array(weights) @ anchors)
+
+
+def _spread(rows: Floats) -> float:
+    """The root of the total variance; 1 where nothing varies."""
+    return float(np.sqrt(rows.var(axis=0).sum())) or 1.0
+
+
+def nearest(
+    points: Floats, places: Floats, masses: Floats, k: int, own: Rows, workers: Workers, taper: float = 0.0
+) -> sp.csr_array:
+    """Row-stochastic weights of the k places nearest to each point, in proportion to their masses.
+
+    With a taper they are also multiplied by exp(−taper (d² − d₂²) / (d_k² − d₂²)), where d₂ and d_k are the distances
+    of the second and of the k-th: in many dimensions a sample is far from all others, and would else count alone.
+    Places without mass have no part. Of equally near ones the first count. own[q] is the place that point q is, and
+    that is nearest to it, or −1.
+    """
+    held = np.flatnonzero(masses > 0)
+    k = min(k, held.size)
+    pairs = SqL2()._pairs(as_samples(places[held]))
+    column = np.full(places.shape[0] + 1, -1)  # the last is for points that are none of them
+    column[held] = np.arange(held.size)
+
+    def block(span: Span) -> tuple[NDArray[np.int64], Floats]:
+        C = pairs.block(as_samples(points[slice(*span)]))
+        mine = column[own[slice(*span)]]
+        C[np.flatnonzero(mine >= 0), mine[mine >= 0]] = -1.0
+        furthest = np.partition(C, k - 1, axis=1)[:, k - 1 : k]
+        inside, edge = furthest > C, furthest == C
+        inside |= edge & (np.cumsum(edge, axis=1) <= k - inside.sum(axis=1, keepdims=True))
+        chosen = np.nonzero(inside)[1].reshape(-1, k)
+        near = np.maximum(np.take_along_axis(C, chosen, axis=1), 0.0)
+        weights = masses[held[chosen]]
+        if taper > 0 and k > 2:
+            second = np.partition(near, 1, axis=1)[:, 1:2]
+            reach = furthest - second
+            weights *= np.exp(-taper * np.maximum(near - second, 0.0) / np.where(reach > 0, reach, 1.0))
+        return held[chosen], weights / weights.sum(axis=1, keepdims=True)
+
+    found = list(workers.map(block, row_spans(points.shape[0])))
+    chosen, weights = (np.concatenate([part[side] for part in found]).ravel() for side in (0, 1))
+    indptr = np.arange(0, chosen.size + 1, k)
+    return sp.csr_array((weights, chosen, indptr), shape=(points.shape[0], places.shape[0]))
+
+
+@dataclass(frozen=True)
+class NeighbourhoodReport:
+    """How large the neighbourhoods of the fitted source samples are, and how far they reach.
+
+    Attributes
+    ----------
+    largest
+        The most samples in a neighbourhood.
+    effective
+        1 / Σ_i w_i², the number of equally weighted samples that average out as much noise; the median.
+    distance
+        From a sample to those in its neighbourhood, as a share of that between any two samples, in the joint space.
+    """
+
+    largest: int
+    effective: float
+    distance: float
+
+    def __str__(self) -> str:
+        return (
+            f"A sample is read with {self.effective:.0f} samples in effect (at most {self.largest:,}), which are "
+            f"{self.distance:.0%} as far from it as samples are from one another."
+        )
+
+
+def describe_neighbourhoods(found: Neighbourhoods, places: Places, masses: Floats) -> NeighbourhoodReport:
+    """The report of the neighbourhoods of all fitted samples."""
+    sizes = np.diff(found.weights.indptr)
+    effective = 1 / np.asarray(found.weights.power(2).sum(axis=1)).ravel()
+    W = found.weights[found.of]
+    rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+    squares = np.zeros(rows.size)
+    for coordinate in places.source.T:
+        squares += (coordinate[rows] - coordinate[W.indices]) ** 2
+    within = float(np.average(np.bincount(rows, W.data * squares, minlength=W.shape[0]), weights=masses))
+    centre = masses @ places.source
+    apart = 2 * float(masses @ ((places.source - centre) ** 2).sum(axis=1))
+    share = np.sqrt(within / apart) if apart > 0 else 0.0
+    return NeighbourhoodReport(int(sizes.max()), float(np.median(effective[found.of])), float(share))
+
+
+def auto_count(masses: Floats) -> int:
+    """How many neighbours "auto" takes: a third of the samples that have mass, but 100 to 200, as far as there are any.
+
+    The nearest count most: in effect there are fewer, and the fewer, the closer a group is about the sample.
+
+    >>> auto_count(np.full(450, 1 / 450)), auto_count(np.full(10, 0.1)), auto_count(np.full(5000, 2e-4))
+    (150, 10, 200)
+    """
+    n = int(np.count_nonzero(masses > 0))
+    return min(n, max(FEWEST, min(MOST, n // SHARE)))
+
+
+def effective_count(pool: Any, n: int) -> float:
+    """How many equally weighted samples average out as much noise as a neighbourhood of n source samples does.
+
+    >>> effective_count(30, 800), effective_count(np.array(["a", "a", "b"]), 3)
+    (30.0, 2.0)
+    """
+    checked = check_pool(pool, n)
+    if checked is None:
+        return 1.0
+    if isinstance(checked, str):
+        return TAPERED * auto_count(np.ones(n))
+    if isinstance(checked, int):
+        return float(min(checked, n))
+    if isinstance(checked, np.ndarray):
+        _, codes, counts = np.unique(checked, return_inverse=True, return_counts=True)
+        return float(np.median(counts[codes]))
+    return float(np.median(1 / np.asarray(checked.power(2).sum(axis=1)).ravel()))
+
+
+def by_labels(labels: NDArray[Any], masses: Floats) -> tuple[sp.csr_array, NDArray[np.int64]]:
+    """A neighbourhood for each label, of the samples that have it, by their masses; and which one each sample has."""
+    names, codes = np.unique(labels, return_inverse=True)
+    totals = np.bincount(codes, weights=masses, minlength=names.size)
+    if not np.all(totals > 0):
+        empty = names[np.flatnonzero(totals <= 0)[0]]
+        raise InputError(f"pool must have mass in every group of its labels; that of {str(empty)!r} has none")
+    order = np.argsort(codes, kind="stable")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=names.size))])
+    W = sp.csr_array(((masses / totals[codes])[order], order, indptr), shape=(names.size, codes.size))
+    W.eliminate_zeros()
+    return W, codes
+
+
+def check_pool(pool: Any, n: int | None = None) -> Any:
+    """None, "auto", a number of neighbours, or a checked operator or array of labels over n source samples."""
+    if pool is None or (isinstance(pool, str) and pool == AUTO):
+        return pool
+    if sp.issparse(pool) or (isinstance(pool, np.ndarray) and pool.ndim == 2):
+        return _check_operator(pool, n)
+    if isinstance(pool, str):
+        raise InputError(f"pool must be None, 'auto', a number of neighbours, labels or a matrix; got {pool!r}")
+    if hasattr(pool, "__index__") and not isinstance(pool, np.ndarray):
+        return check_count(pool, "pool")
+    labels = np.asarray(pool)
+    if labels.ndim != 1 or (n is not None and labels.size != n):
+        wanted = "one label" if n is None else f"{n} labels, one"
+        raise InputError(f"pool must have {wanted} for each source sample; got shape {labels.shape}")
+    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
+    if missing.any():
+        raise InputError(f"pool must have a label for each source sample; {int(missing.sum())} have none")
+    return labels.astype(str) if labels.dtype == object else labels
+
+
+def _check_operator(pool: Any, n: int | None) -> sp.csr_array:
+    W = sp.csr_array(pool, dtype=np.float64)
+    if W.shape[0] != W.shape[1] or (n is not None and W.shape[0] != n):
+        wanted = "square, source samples × source samples" if n is None else f"({n}, {n}), the source samples"
+        raise InputError(f"pool must be a matrix of shape {wanted}; got shape {W.shape}")
+    sums = np.asarray(W.sum(axis=1)).ravel()
+    if not np.isfinite(W.data).all() or W.data.min(initial=0.0) < 0 or np.abs(sums - 1).max() > STOCHASTIC:
+        raise InputError(
+            "pool must be row-stochastic: no weight below 0, each row with a sum of 1; got rows with sums from "
+            f"{sums.min():.3g} to {sums.max():.3g}: divide each row by its sum"
+        )
+    W.sum_duplicates()
+    if np.abs(sums - 1).max() > ROUNDING:
+        W = sp.csr_array(sp.diags_array(1 / sums) @ W)
+    return W
+
