@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +13,19 @@ from occamap._validate import check_choice, check_number
 from occamap._workers import Workers
 from occamap.errors import InputError
 from occamap.sinkhorn.operator import Costs
-
-if TYPE_CHECKING:
-    from occamap.sinkhorn.solution import Solution
+from occamap.sinkhorn.target_search import FOUND, STEP, EpsilonChoice, SolveAt, format_targets, search_epsilon
 
 Floats = NDArray[np.float64]
-SolveAt = Callable[[float, "Floats | None"], "Solution"]
 
 SCALES = ("mean", "median", "std", "max", "absolute", "perplexity")
-STEP = 4.0  # between steps of the ε schedule
-FOUND = 0.05  # by which effective targets may differ from those asked for
 GENTLE = 0.02  # × typical cost: from here up no schedule is needed
 
 
 @dataclass(frozen=True)
 class EpsilonRule:
     """`value` × a statistic of the costs under a ⊗ b ("mean", "median", "std", "max"), `value` itself
-    ("absolute"), or the ε at which a sample has `value` effective targets on average ("perplexity")."""
+    ("absolute"), or the ε at which a sample has `value` effective targets on average, or as near to that number as the
+    samples allow ("perplexity")."""
 
     value: float
     scale: str = "mean"
@@ -47,13 +41,13 @@ class EpsilonRule:
             return "absolute"
         return f"perplexity {self.value:g}" if self.scale == "perplexity" else f"{self.value:g} × {self.scale} cost"
 
-    def check(self, effective_targets: float, max_iter: int) -> None:
-        """Raise unless a solve that converged has the targets asked for: those on the way to its ε may not have."""
-        if self.scale == "perplexity" and abs(math.log(effective_targets / self.value)) > FOUND:
-            raise InputError(
-                f"epsilon={self.value:g} effective targets were not found: the solves of the search ended after "
-                f"max_iter={max_iter} iterations, and there are {effective_targets:.4g}: raise max_iter"
-            )
+    def describe(self, effective_targets: float, reason: str) -> str:
+        """The rule and, if it led to another number of effective targets than `value`, to which and why."""
+        if not reason or abs(math.log(effective_targets / self.value)) <= FOUND:
+            return str(self)
+        change = "raised" if effective_targets > self.value else "lowered"
+        number = format_targets(effective_targets)
+        return f"{self}, {change} to {number} effective target{'s' * (number != '1')}, since {reason}"
 
     def resolve(
         self,
@@ -63,14 +57,16 @@ class EpsilonRule:
         workers: Workers,
         solve_at: SolveAt,
         near: tuple[float, Floats] | None = None,
-    ) -> tuple[list[float], Floats | None]:
-        """The schedule of ε that ends at the one asked for, and a potential to start from if one is at hand.
+        balanced: bool = True,
+    ) -> EpsilonChoice:
+        """The ε of these costs and masses, with the steps that lead to it.
 
-        `near` are an ε and potentials of a similar problem, which a search begins with.
+        `near` are an ε and potentials of a similar problem, which a search begins with; `balanced` says whether
+        marginals are met, which bounds the effective targets.
         """
         mean, typical, top = _statistics(costs, a, b, workers)
         if self.scale == "perplexity":
-            return _by_targets(self.value, typical, b, solve_at, near)
+            return search_epsilon(self.value, (typical, top), (a, b), balanced, solve_at, near)
         statistic = 1.0 if self.scale == "absolute" else _statistic(self.scale, mean, top, costs, a, b, workers)
         if statistic == 0 or (self.scale == "std" and statistic <= 1e-12 * mean):
             statistic = 1.0 if mean == 0 else mean  # all costs are equal: any ε gives the same plan
@@ -85,7 +81,7 @@ class EpsilonRule:
                 f"epsilon must be at least 1e-13 of the mean cost, {mean:g}, else float64 cannot tell costs apart; "
                 f"{self} gives {epsilon:g}"
             )
-        return schedule(epsilon, typical), None
+        return EpsilonChoice(schedule(epsilon, typical))
 
 
 def schedule(epsilon: float, typical: float) -> list[float]:
@@ -130,54 +126,3 @@ def _statistic(
             low, high = (low, middle) if below(middle) >= mass else (middle, high)
 
     return 0.5 * (smallest(0.5 - 1e-9) + smallest(0.5 + 1e-9))
-
-
-def _by_targets(
-    wanted: float, typical: float, b: Floats, solve_at: SolveAt, near: tuple[float, Floats] | None
-) -> tuple[list[float], Floats | None]:
-    """ε by its effective number of targets, which grows with it: bracketed, then false position in the logs."""
-    most = math.exp(-float(np.sum(b[b > 0] * np.log(b[b > 0]))))
-    if not 1 <= wanted < most:
-        raise InputError(
-            f"epsilon must be at least 1 and less than the effective number of all targets, {most:.4g}, "
-            f"for epsilon_scale='perplexity'; got {wanted:g}"
-        )
-    if typical < 1e-280:
-        raise InputError("epsilon_scale='perplexity' needs costs that are not all 0: X and Y are one point")
-    if near is not None and not 1e-5 * typical < near[0] < typical:
-        near = None
-    first, start = (0.1 * typical, None) if near is None else near
-    stride = math.log(STEP if near is None else 1.2)
-
-    def gap(log_epsilon: float) -> float:
-        nonlocal start
-        solution = solve_at(math.exp(log_epsilon), start)
-        start = solution.g
-        return math.log(solution.effective_targets / wanted)
-
-    low = high = math.log(first)
-    low_gap = high_gap = gap(low)
-    while low_gap > 0:
-        high, high_gap, low, stride = low, low_gap, low - stride, min(2 * stride, math.log(STEP))
-        if low < math.log(1e-5 * typical):
-            reached = wanted * math.exp(low_gap)
-            raise InputError(
-                f"epsilon={wanted:g} effective targets cannot be reached: even at ε = {math.exp(high):.3g} "
-                f"there are {reached:.3g}; ask for more, or give epsilon with another epsilon_scale"
-            )
-        low_gap = gap(low)
-    while high_gap < 0:
-        low, low_gap, high, stride = high, high_gap, high + stride, min(2 * stride, math.log(STEP))
-        if high > math.log(1e6 * typical):
-            raise InputError(f"epsilon={wanted:g} effective targets are too close to all of them ({most:.4g})")
-        high_gap = gap(high)
-    while True:
-        share = min(0.9, max(0.1, low_gap / (low_gap - high_gap))) if low_gap < high_gap else 0.5
-        middle = low + share * (high - low)
-        value = gap(middle)
-        if abs(value) < 2e-3 or high - low < 1e-9:
-            return [math.exp(middle)], start
-        if value < 0:
-            low, low_gap = middle, value
-        else:
-            high, high_gap = middle, value

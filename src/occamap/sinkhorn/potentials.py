@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -55,14 +55,17 @@ class Solver:
                 progress=progress,
             )
 
-        found = self.rule.resolve(costs, a, b, workers, lambda eps, start: at([eps], COARSE, start), near)
-        epsilons, start = found
+        def solve_at(epsilon: float, start: Floats | None) -> Solution:
+            return at([epsilon], COARSE, start)
+
+        choice = self.rule.resolve(costs, a, b, workers, solve_at, near, balanced=self.reach is None)
+        epsilons, start = choice.steps, choice.start
         if start is None and near is not None and np.ptp(near[1]) <= 1e6 * epsilons[-1]:  # else of another scale
             epsilons, start = epsilons[-1:], near[1]
         solution = at(epsilons, self.tol, start)
         if solution.status is Status.CONVERGED:
-            self.rule.check(solution.effective_targets, self.max_iter)
-        return solution
+            choice.check(solution.effective_targets, self.max_iter)
+        return replace(solution, epsilon_rule=self.rule.describe(solution.effective_targets, choice.reason))
 
     def within(
         self,

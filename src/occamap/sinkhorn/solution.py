@@ -30,6 +30,8 @@ class Report:
     message: str
     epsilon: float
     epsilon_rule: str
+    """How ε was found: "0.1 × mean cost", "perplexity 10"; if that number of effective targets is out of reach, also
+    which number was taken instead, and why."""
     effective_targets: float
     n_targets: int
     mass: float
@@ -76,6 +78,8 @@ class Solution:
     error: float
     errors: tuple[float, ...]
     effective_targets: float
+    epsilon_rule: str = ""
+    """How ε was found, for the report."""
 
 
 def describe(status: Status, reached: float, tol: float, max_iter: int) -> str:
