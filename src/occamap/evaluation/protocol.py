@@ -15,6 +15,7 @@ from occamap._containers import in_memory
 from occamap._validate import Samples, check_choice, check_count, check_number, check_samples
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
+from occamap.selection.plan import check_pools
 from occamap.sinkhorn import EpsilonRule
 from occamap.tl.cells import Rows, check_adata, labels, matrix_of, pair_of, rows_of, some
 
@@ -45,6 +46,7 @@ class Protocol:
     epsilon_scale: str
     ties: str
     relax: float
+    pool: int | str | None
     splits: int
     test_size: float
     hvg: int | None
@@ -132,6 +134,10 @@ def check_protocol(
         raise InputError(f"epsilon must be one or several different numbers; got {epsilon!r}")
     check_choice(rest["ties"], "ties", ("zero", "occam"))
     rest["relax"] = check_number(rest["relax"], "relax", 0, 1)
+    pools = check_pools(rest["pool"])
+    if len(pools) != 1:
+        raise InputError(f"pool must be None, 'auto' or one number of neighbours; got {rest['pool']!r}")
+    rest["pool"] = pools[0]
     rest["test_size"] = check_number(rest["test_size"], "test_size", 0.05, 0.5)
     rest["tol"] = check_number(rest["tol"], "tol", 0, open_low=True)
     for name, low in {"splits": 1, "components": 1, "markers": 2, "max_iter": 1, "random_state": 0}.items():

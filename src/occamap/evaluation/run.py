@@ -40,6 +40,7 @@ def evaluate(
     epsilon_scale: str = "mean",
     ties: str = "zero",
     relax: float = 0.0,
+    pool: int | str | None = None,
     splits: int = 10,
     test_size: float = 0.2,
     hvg: int | None = None,
@@ -73,8 +74,9 @@ def evaluate(
         fold instead of a prediction, as many as are held out: about what a perfect map would score).
     gammas, k
         Strengths, for the costs that have one (0.01, 0.03, 0.1, 0.3, 1 and 3 if None); the k of "koverlap".
-    epsilon, epsilon_scale, ties, relax, tol, max_iter
-        As for `MongeMap`, the paper's choice by default; one or several ε.
+    epsilon, epsilon_scale, ties, relax, pool, tol, max_iter
+        As for `MongeMap`, the paper's choice by default; one or several ε. `pool` is None, "auto" or a number of
+        neighbours, which are looked for among the train cells.
     splits, test_size
         How many random splits, and the share of both groups that is held out.
     hvg
@@ -140,6 +142,7 @@ def evaluate(
             epsilon_scale=epsilon_scale,
             ties=ties,
             relax=relax,
+            pool=pool,
             splits=splits,
             test_size=test_size,
             hvg=hvg,

@@ -173,6 +173,7 @@ def share(
         solvers=tuple(solvers),
         ties=(TIES.index(protocol.ties),),
         relaxes=(protocol.relax,),
+        pools=(protocol.pool,),
         projection=None,
         seed=protocol.random_state,
         budget=budget,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,10 +12,13 @@ import scipy.sparse as sp
 from occamap._validate import Samples, check_samples
 from occamap._workers import Workers
 from occamap.errors import InputError
+from occamap.maps.matching import Coordinates
+from occamap.maps.neighbourhoods import JointPool, JointSpace
+from occamap.maps.pooling import PooledSide
 from occamap.maps.problem import Problem
 from occamap.maps.side import Side
 from occamap.selection.continuation import Continuation
-from occamap.selection.plan import Chain, Plan
+from occamap.selection.plan import Chain, Plan, Pool
 from occamap.selection.scoring import Baselines, Scorer
 from occamap.selection.splits import Split
 from occamap.sinkhorn import CostBlocks, CostFamily, Status
@@ -105,6 +107,7 @@ class Candidates:
         self.train = plan.problem.restricted(split.source_train, split.target_train)
         self.test = plan.problem.restricted(split.source_test, split.target_test)
         self._cut: tuple[int, CostFamily, CostFamily] | None = None
+        self._coordinates: Coordinates | None = None
 
     def __iter__(self) -> Iterator[Candidate]:
         for chain in self.plan.chains():
@@ -122,18 +125,22 @@ class Candidates:
                     costs, self.train.a, self.train.b, self.workers, behind.near(gamma), lambda *_: self.tick(0)
                 )
             except InputError as error:  # the rule leads to no ε here: no reason to lose the other cells
-                for _ in product(self.plan.ties, self.plan.relaxes):
+                for _ in self.plan.readings():
                     yield Candidate(None, np.nan, np.nan, NO_EPSILON, str(error), 0.0, 0.0)
                 continue
             behind.add(gamma, solution)
-            seconds = (time.perf_counter() - begun) / (len(self.plan.ties) * len(self.plan.relaxes))
+            seconds = (time.perf_counter() - begun) / len(self.plan.readings())
             cost = within.cost._with_gamma(gamma)
             side = Side(cost, self.train.target, self.train.b, solution.g, solution.epsilon)
             outcome = str(solution.status), ""
             if solution.status is not Status.CONVERGED:
                 outcome = outcome[0], describe(solution.status, solution.error, solver.tol, solver.max_iter)
+            sides: dict[Pool, Side] = {None: side}
+            if self.plan.pools != (None,):
+                sides = self._pooled(side, costs)
             del costs  # what is left is to move and to score
-            yield from self._readings(side, across.at(gamma, self.workers), outcome, seconds)
+            yield from self._readings(sides, across.at(gamma, self.workers), outcome, seconds)
+            del sides
             if self.plan.budget.limit is not None:
                 self.train.target.release()  # else it takes room beside the next costs
 
@@ -146,14 +153,28 @@ class Candidates:
             self._cut = number, within, family.restricted(split.source_test, split.target_train)
         return self._cut[1:]
 
+    def _pooled(self, side: Side, costs: CostBlocks) -> dict[Pool, Side]:
+        """The side as each pool reads it; `costs` are those of the train samples."""
+        source, target = self.train.source.without(side.frozen), side.anchors
+        space = JointSpace(source, target)
+        if not side.frozen.any():  # components are the same at every γ
+            space.learned = self._coordinates
+        if space.learned is None:
+            space.coordinates(source, self.workers)
+            self._coordinates = space.learned
+        pools = {pool: JointPool(space, True, pool, self.train.a) for pool in self.plan.pools if pool is not None}
+        sides = {pool: PooledSide(side, self.train.source, joint, costs) for pool, joint in pools.items()}
+        return {pool: side if pool is None else sides[pool] for pool in self.plan.pools}
+
     def _readings(
-        self, side: Side, costs: CostBlocks, outcome: tuple[str, str], fit_seconds: float
+        self, sides: dict[Pool, Side], costs: CostBlocks, outcome: tuple[str, str], fit_seconds: float
     ) -> Iterator[Candidate]:
-        """The maps of one solve, which ended with this status and message: each rule for ties, each relaxation."""
+        """The maps of one solve, which ended with this status and message, in every reading."""
+        side = next(iter(sides.values()))
         targets = float(self.test.a @ side.effective_targets(costs, self.workers))
         source, budget = side.holding(self.test.source), self.plan.budget
-        for ties, relax in product(self.plan.ties, self.plan.relaxes):
-            begun = time.perf_counter()
+        for ties, relax, pool in self.plan.readings():
+            begun, side = time.perf_counter(), sides[pool]
             moves = side.displace(source, lambda _, rows: rows, ties, relax, self.workers, budget, costs=costs)
             moves = moves.astype(self.test.source.dtype, copy=False)
             moves.eliminate_zeros()

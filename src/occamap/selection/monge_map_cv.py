@@ -53,8 +53,8 @@ class MongeMapCV(BaseEstimator):
         in log γ over the range in which γ makes a difference, as for `gamma_path`, at the smallest or largest ε.
     epsilon, epsilon_scale
         One or several ε, each as for `MongeMap`: multiples of a statistic of the costs, or effective targets.
-    ties, relax
-        One or several, each as for `MongeMap`.
+    ties, relax, pool
+        One or several, each as for `MongeMap`; `pool` is None, "auto" or a number of neighbours.
     cv
         A number of folds; a scikit-learn splitter, such as `ShuffleSplit(10, test_size=0.2, random_state=0)`; or a list
         of splits (train rows of X, test rows of X, train rows of Y, test rows of Y), for example by donor.
@@ -122,6 +122,7 @@ class MongeMapCV(BaseEstimator):
         n_jobs: int | None = None,
         random_state: int | None = 0,
         verbose: bool | None = None,
+        pool: Any = None,
     ) -> None:
         self.cost = cost
         self.gammas = gammas
@@ -140,6 +141,7 @@ class MongeMapCV(BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+        self.pool = pool
 
     # -- choosing ----------------------------------------------------------------------------------------------
 
@@ -213,7 +215,8 @@ class MongeMapCV(BaseEstimator):
             return self._fit_cell(self._cells[row], plan.families[plan.family_index(row)], workers)
 
         self.best_map_ = fitted(self.best_index_)
-        self.best_params_ = {name: getattr(self.best_map_, name) for name in ("cost", "epsilon", "ties", "relax")}
+        names = "cost", "epsilon", "ties", "relax", "pool"
+        self.best_params_ = {name: getattr(self.best_map_, name) for name in names}
         self.gamma_ = self._cells[self.best_index_].gamma
         self.n_features_in_ = self.best_map_.n_features_in_
         if self._problem.names is not None:
@@ -225,6 +228,7 @@ class MongeMapCV(BaseEstimator):
         """The map of one candidate on all samples."""
         begun, problem = time.perf_counter(), self._problem
         chosen = {"cost": cell.cost, "epsilon": cell.solver.rule.value, "ties": TIES[cell.ties], "relax": cell.relax}
+        chosen["pool"] = cell.pool
         fitted = MongeMap(**{**self._shared, **chosen})
         costs = family.at(cell.gamma, workers)
         solution = cell.solver(costs, problem.a, problem.b, workers)
@@ -291,7 +295,8 @@ class MongeMapCV(BaseEstimator):
         check_projection(self.projection)
         if self.random_state is not None:
             check_count(self.random_state, "random_state", 0)
-        return check_search(self.cost, self.gammas, self.epsilon, self.ties, self.relax, COUNT, self._like())
+        given = self.cost, self.gammas, self.epsilon, self.ties, self.relax, self.pool
+        return check_search(*given, COUNT, self._like())
 
 
 def _check_masses(problem: Problem, splits: list[Split]) -> None:

@@ -106,6 +106,7 @@ def gamma_path(
     max_memory: int | str | None = None,
     n_jobs: int | None = None,
     verbose: bool | None = None,
+    pool: Any = None,
 ) -> GammaPath:
     """Fit the map from X to Y at every γ.
 
@@ -123,7 +124,7 @@ def gamma_path(
         log γ, from the γ, within a factor of two, that changes the displacements of γ = 0 by 1 % (in the root of the
         mean square) to the first, in steps of four, from which another step lowers their density by less than 1 % of
         that at γ = 0; both are looked for on at most 128 source and 1,024 target samples.
-    epsilon, epsilon_scale, ties, relax, reach, tol, max_iter, max_memory, n_jobs
+    epsilon, epsilon_scale, ties, relax, reach, tol, max_iter, max_memory, n_jobs, pool
         As for `MongeMap`. Statistics of the costs, and so ε, are those at each γ.
     density_samples
         How many of X's samples, evenly spaced, the densities are measured on; None for all, 0 for none.
@@ -145,7 +146,8 @@ def gamma_path(
 
     def unfitted(gamma: float) -> MongeMap:
         return MongeMap(
-            template._with_gamma(gamma), epsilon, epsilon_scale, ties, relax, reach, tol, max_iter, max_memory, n_jobs
+            template._with_gamma(gamma), epsilon, epsilon_scale, ties, relax, reach, tol, max_iter, max_memory, n_jobs,
+            pool=pool,
         )
 
     if np.ndim(epsilon) > 0:

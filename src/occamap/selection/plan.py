@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from occamap.costs import Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
 from occamap.maps.monge_map import TIES
+from occamap.maps.neighbourhoods import check_pool
 from occamap.maps.problem import Problem
 from occamap.maps.progress import Progress
 from occamap.maps.room import map_bytes
@@ -23,6 +25,8 @@ from occamap.selection.default_grid import MOVE, default_gammas, grid_bytes
 from occamap.selection.grids import check_gammas, check_grid, check_template
 from occamap.sinkhorn import CostFamily, EpsilonRule, Solver, cost_family
 from occamap.sinkhorn.places import SPARE, scratch_bytes
+
+Pool = int | str | None
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Cell:
     solver: Solver
     ties: int
     relax: float
+    pool: Pool = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Plan:
     solvers: tuple[Solver, ...]
     ties: tuple[int, ...]
     relaxes: tuple[float, ...]
+    pools: tuple[Pool, ...]
     projection: Any
     seed: int
     budget: Budget
@@ -96,13 +102,16 @@ class Plan:
     def cells(self) -> list[Cell]:
         """The grid, in the order in which it is evaluated."""
         return [
-            Cell(family.cost._with_gamma(gamma), gamma, solver, ties, relax)
+            Cell(family.cost._with_gamma(gamma), gamma, solver, *reading)
             for family, gammas in zip(self.families, self.gammas, strict=True)
             for solver in self.solvers
             for gamma in gammas
-            for ties in self.ties
-            for relax in self.relaxes
+            for reading in self.readings()
         ]
+
+    def readings(self) -> list[tuple[int, float, Pool]]:
+        """How the displacements of each solve are read: every rule for ties, relaxation and pool."""
+        return list(product(self.ties, self.relaxes, self.pools))
 
     def chains(self) -> list[Chain]:
         """The γ of each penalty and ε, in the order of the grid."""
@@ -110,7 +119,7 @@ class Plan:
 
     def family_index(self, cell: int) -> int:
         """Which of the families this cell of the grid belongs to."""
-        each = len(self.solvers) * len(self.ties) * len(self.relaxes)
+        each = len(self.solvers) * len(self.readings())
         ends = np.cumsum([each * len(gammas) for gammas in self.gammas])
         return int(np.searchsorted(ends, cell, side="right"))
 
@@ -124,6 +133,7 @@ class Search:
     solvers: tuple[Solver, ...]
     ties: tuple[int, ...]
     relaxes: tuple[float, ...]
+    pools: tuple[Pool, ...]
 
     def costs(self) -> list[Cost]:
         """All costs that are known already."""
@@ -177,6 +187,7 @@ class Search:
             solvers=self.solvers,
             ties=self.ties,
             relaxes=self.relaxes,
+            pools=self.pools,
             projection=projection,
             seed=seed,
             budget=budget,
@@ -201,7 +212,7 @@ class Search:
 
 
 def check_search(
-    cost: Any, gammas: Any, epsilon: Any, ties: Any, relax: Any, default: int, like: MongeMap
+    cost: Any, gammas: Any, epsilon: Any, ties: Any, relax: Any, pool: Any, default: int, like: MongeMap
 ) -> Search:
     """One or several of each, as given; the other parameters are those of `like`."""
     several = cost if isinstance(cost, list | tuple) else [cost]
@@ -217,4 +228,21 @@ def check_search(
     rules = tuple(TIES.index(check_choice(name, "ties", TIES)) for name in names)
     _, solver = like._check_parameters()
     solvers = tuple(Solver(EpsilonRule(e, scale), solver.reach, solver.tol, solver.max_iter) for e in epsilons)
-    return Search(templates, check_gammas(gammas, templates, default), solvers, rules, tuple(relaxes))
+    pools = check_pools(pool)
+    return Search(templates, check_gammas(gammas, templates, default), solvers, rules, tuple(relaxes), pools)
+
+
+def check_pools(pool: Any) -> tuple[Pool, ...]:
+    """One or several of None, "auto" and numbers of neighbours."""
+    several = list(pool) if isinstance(pool, list | tuple) else [pool]
+    for one in several:
+        named = one is None or (isinstance(one, str) and one == "auto")
+        if not named and (isinstance(one, bool) or not isinstance(one, int | np.integer)):
+            raise InputError(
+                f"pool must be None, 'auto', a number of neighbours, or a list of these, where held-out samples are "
+                f"moved; got {one!r}"
+            )
+    checked = [check_pool(one) for one in several]
+    if not checked or len(set(map(str, checked))) < len(checked):
+        raise InputError(f"pool must be one or several different values; got {pool!r}")
+    return tuple(checked)

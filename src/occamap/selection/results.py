@@ -37,6 +37,7 @@ def collect(plan: Plan, splits: Sequence[SplitScores]) -> Results:
         "epsilon_rule": np.array([str(cell.solver.rule) for cell in cells]),
         "ties": np.array([TIES[cell.ties] for cell in cells]),
         "relax": np.array([cell.relax for cell in cells]),
+        "pool": np.array([cell.pool for cell in cells], dtype=object),
         "mean_divergence": divergence.mean(axis=0),
         "se_divergence": standard_error(divergence),
         "mean_density": density.mean(axis=0),
@@ -79,7 +80,8 @@ def diagnose(results: Results, splits: Sequence[SplitScores], chosen: int, best:
     def cell(row: int, what: str) -> Line:
         named = f"{what}: {results['cost'][row]}, γ = {results['gamma'][row]:.3g}, ε by {results['epsilon_rule'][row]}"
         return Line(
-            what=f"{named}, relax = {results['relax'][row]:g}, ties = {results['ties'][row]}",
+            what=f"{named}, relax = {results['relax'][row]:g}, ties = {results['ties'][row]}"
+            + ("" if results["pool"][row] is None else f", pool = {results['pool'][row]}"),
             divergence=float(results["mean_divergence"][row]),
             error=float(results["se_divergence"][row]),
             density=float(results["mean_density"][row]),
