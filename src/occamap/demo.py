@@ -14,15 +14,19 @@ import scipy.sparse as sp
 from occamap.costs import L1, SqL2
 from occamap.datasets import Perturbation, simulate_perturbation
 from occamap.maps import MongeMap
+from occamap.maps.noise import NOISE, pooled_error
 
 if TYPE_CHECKING:
     from occamap.runs.fitting import FitRun
     from occamap.runs.options import Stage
 
 NAME = "cells.h5ad"
+TARGETS = 10.0, "perplexity"  # effective targets of a cell
+COMPONENTS = 30  # that cells are matched on, as in `occamap fit`
+SINGLE = 0.3  # the strength of the map of single cells, as in `occamap fit --pool none`
 
 
-def run(genes: int, cells: int, gamma: float, seed: int) -> Perturbation:
+def run(genes: int, cells: int, gamma: float | None, seed: int) -> Perturbation:
     """Simulate, fit, move unseen cells, and print which genes were found."""
     data = simulate_perturbation(cells + cells // 4, cells, genes, effect=1.5, random_state=seed)
     seen, unseen = data.control[:cells], data.control[cells:]
@@ -31,21 +35,29 @@ def run(genes: int, cells: int, gamma: float, seed: int) -> Perturbation:
     print("(The first run on a machine compiles the kernels, which takes some seconds.)", flush=True)
 
     begun = time.perf_counter()
-    model = MongeMap(L1(gamma), epsilon=10, epsilon_scale="perplexity", relax=1.0).fit(seen, data.treated)
+    strength = NOISE * pooled_error(seen, cells, "auto") if gamma is None else gamma
+    model = MongeMap(L1(strength), *TARGETS, relax=1.0, pool="auto", match=COMPONENTS).fit(seen, data.treated)
     moves = model.displacement(unseen)
     seconds = time.perf_counter() - begun
-    print(f"\nMongeMap(L1({gamma:g})), fitted, and {unseen.shape[0]} unseen control cells moved, in {seconds:.2f} s.")
+    moved = f"{unseen.shape[0]} unseen control cells moved, in {seconds:.2f} s."
+    print(f"\nMongeMap(L1({strength:.2g}), pool='auto', match={COMPONENTS}) fitted, and {moved}")
     print(model.report_)
+    print(model.describe_neighbourhoods())
 
+    types = data.control_types[cells:]
     dense = MongeMap(SqL2()).fit(seen, data.treated).displacement(unseen)
-    print("\nEntries that move, of all cells × genes:")
-    print(f"  ½ℓ2² (the usual map)  {dense.nnz / np.prod(dense.shape):7.1%}")
-    print(f"  ℓ1 with γ = {gamma:<8g}  {moves.nnz / np.prod(moves.shape):7.1%}")
-    _print_genes(data, moves, types=data.control_types[cells:])
+    single = MongeMap(L1(SINGLE), *TARGETS, relax=1.0).fit(seen, data.treated).displacement(unseen)
+    print("\nEntries (cell, gene) that move, and how many of them are planted:")
+    _print_entries("½ℓ2², the usual map", data, dense, types)
+    _print_entries("ℓ1, each cell by itself", data, single, types)
+    _print_entries("ℓ1, pooled over alike cells", data, moves, types)
+    _print_genes(data, moves, types)
     return data
 
 
-def write(data: Perturbation, cells: int, gamma: float, seed: int, out: Path, stage: Stage) -> tuple[FitRun, str]:
+def write(
+    data: Perturbation, cells: int, gamma: float | None, seed: int, out: Path, stage: Stage
+) -> tuple[FitRun, str]:
     """Write the cells that the map was learned from, fit them from that file, and name the command that does so."""
     from occamap import _h5ad as files
     from occamap.runs.fitting import fit
@@ -56,8 +68,16 @@ def write(data: Perturbation, cells: int, gamma: float, seed: int, out: Path, st
     question, options = Question("condition", "control", "treated"), MapOptions(gamma=gamma)
     done = fit(out / NAME, out, question, options, by="cell_type", seed=seed, stage=stage)
     words = ["--groupby", "condition", "--control", "control", "--target", "treated", "--by", "cell_type"]
-    words += ["--gamma", repr(gamma), "--seed", str(seed), "--out", str(out)]
+    words += [] if gamma is None else ["--gamma", repr(gamma)]
+    words += ["--seed", str(seed), "--out", str(out)]
     return done, shlex.join(["occamap", "fit", str(out / NAME), *words])
+
+
+def _print_entries(name: str, data: Perturbation, moves: sp.csr_array, types: np.ndarray) -> None:
+    """How many entries move, and the share of them that is planted."""
+    rows = np.repeat(types, np.diff(moves.indptr))
+    planted = data.moved[rows, moves.indices].mean() if moves.nnz else 0.0
+    print(f"  {name:<28}  {moves.nnz / np.prod(moves.shape):6.1%} move, {planted:4.0%} of them planted")
 
 
 def _print_genes(data: Perturbation, moves: sp.csr_array, types: np.ndarray) -> None:

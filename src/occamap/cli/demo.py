@@ -15,7 +15,10 @@ from occamap.cli.fit import show
 def demo(
     genes: Annotated[int, typer.Option(min=100, help="Number of genes.")] = 5000,
     cells: Annotated[int, typer.Option(min=12, help="Control cells, and as many treated.")] = 600,
-    gamma: Annotated[float, typer.Option(min=0.0, help="Strength of the ℓ1 penalty.")] = 0.3,
+    gamma: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Penalty strength.", show_default="what keeps out the noise of the cells"),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 0,
     out_directory: Annotated[
         str | None,

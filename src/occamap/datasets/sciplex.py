@@ -11,6 +11,7 @@ from scipy import sparse
 from occamap._optional import optional
 from occamap._validate import check_count, check_number, check_reals
 from occamap.datasets.simulate import (
+    EFFECT_SPREAD,
     LIBRARY_SPREAD,
     Floats,
     Ints,
@@ -127,14 +128,14 @@ def _draw_line(
     `n_moved` is how many genes move in every type, and how many in each type alone.
     """
     rates = _draw_rates(n_types, n_genes, rng)
-    responses = [_draw_response(rates, *n_moved, float(effect), rng) for effect in effects]
+    responses = [_draw_response(rates, *n_moved, (float(effect), EFFECT_SPREAD), rng) for effect in effects]
     rates_of = [rates, *(rates * np.exp(response) for response in responses)]
     types = [rng.permutation(np.arange(n) % n_types) for n in sizes]
     library = rng.lognormal(sigma=LIBRARY_SPREAD, size=sum(sizes))
     library *= _depth(density, library, [(n / sum(sizes), group) for n, group in zip(sizes, rates_of, strict=True)])
     parts = [library[start:stop] for start, stop in pairwise([0, *np.cumsum(sizes).tolist()])]
     drawn = [_draw_counts(*group, rng) for group in zip(parts, rates_of, types, strict=True)]
-    return _log_normalise(*drawn), np.concatenate(types), np.concatenate(responses)
+    return _log_normalise(drawn), np.concatenate(types), np.concatenate(responses)
 
 
 def _check_effect(effect: Any) -> Floats:

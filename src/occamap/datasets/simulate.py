@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ RATE_CAP = 3.5  # in units of the spread, so that no gene takes most of a librar
 LIBRARY_SPREAD = 0.5  # sd of the log library size over cells
 SHAPE = 2.0  # of the negative binomial: variance = mean + mean² / SHAPE
 MARKER_SHARE = 0.05  # share of genes whose rate is particular to a cell type
+EFFECT_SPREAD = 0.25  # by which the effect on a gene differs from the mean, at most and relative to it
 BLOCK = 1 << 20  # entries of a dense block of rates
 
 
@@ -85,8 +87,12 @@ def simulate_perturbation(
     *,
     n_types: int = 3,
     n_moved: int = 30,
+    n_shared: int | None = None,
     effect: float = 1.0,
+    effect_spread: float = EFFECT_SPREAD,
     density: float = 0.05,
+    total: float | None = None,
+    composition: bool = True,
     random_state: int | np.random.Generator = 0,
 ) -> Perturbation:
     """Simulate control and treated cells between which a known set of genes moves.
@@ -97,13 +103,19 @@ def simulate_perturbation(
         Numbers of cells, at least one for each cell type; the types get equal shares.
     n_genes, n_types
         Numbers of genes and of cell types.
-    n_moved
-        Number of genes that move in each type: half of them (rounded up) are a core that moves alike in
-        every type, the others move in that type only.
-    effect
-        Mean absolute log fold change of a moved gene; half of them go up, half down. At 0 nothing moves.
+    n_moved, n_shared
+        Number of genes that move in each type, and how many of them are a core that moves alike in every type
+        (half of them, rounded up, if None); the others move in that type only.
+    effect, effect_spread
+        Mean absolute log fold change of a moved gene, and the largest relative deviation from it; half of the
+        genes go up, half down. At 0 nothing moves.
     density
         Expected share of stored entries over the cells of both groups; it sets the library size.
+    total
+        What the counts of a cell are scaled to; the median over all cells if None.
+    composition
+        Whether genes that rise make the others fall, as scaling to a common total does with real cells. If False,
+        treated cells are scaled by what their total would be without the response: nothing else moves.
     random_state
         Seed, or the generator to draw from. The same seed gives the same bytes.
 
@@ -131,7 +143,10 @@ def simulate_perturbation(
     _check_integer("n_treated", n_treated, n_types, " (a cell for each of n_types)")
     _check_integer("n_genes", n_genes, 1)
     _check_integer("n_moved", n_moved, 0)
-    n_core = (n_moved + 1) // 2
+    n_core = (n_moved + 1) // 2 if n_shared is None else n_shared
+    _check_integer("n_shared", n_core, 0)
+    if n_core > n_moved:
+        raise ValueError(f"n_shared must be at most n_moved={n_moved}, got {n_shared}.")
     n_distinct = n_core + n_types * (n_moved - n_core)
     if n_distinct > n_genes:
         raise ValueError(
@@ -140,6 +155,10 @@ def simulate_perturbation(
         )
     if not 0 <= _number(effect) <= 10:
         raise ValueError(f"effect must be a number in [0, 10], got {effect!r}.")
+    if not 0 <= _number(effect_spread) <= 1:
+        raise ValueError(f"effect_spread must be a number in [0, 1], got {effect_spread!r}.")
+    if total is not None and not 0 < _number(total) < np.inf:
+        raise ValueError(f"total must be None or a number > 0, got {total!r}.")
     if not 0 < _number(density) < 1:
         raise ValueError(f"density must be a number in (0, 1), got {density!r}.")
     if not isinstance(random_state, np.random.Generator):
@@ -147,7 +166,7 @@ def simulate_perturbation(
 
     rng = np.random.default_rng(random_state)
     rates = _draw_rates(n_types, n_genes, rng)
-    response = _draw_response(rates, n_core, n_moved - n_core, effect, rng)
+    response = _draw_response(rates, n_core, n_moved - n_core, (effect, effect_spread), rng)
     treated_rates = rates * np.exp(response)
     control_types = rng.permutation(np.arange(n_control) % n_types)
     treated_types = rng.permutation(np.arange(n_treated) % n_types)
@@ -157,7 +176,8 @@ def simulate_perturbation(
 
     control = _draw_counts(library[:n_control], rates, control_types, rng)
     treated = _draw_counts(library[n_control:], treated_rates, treated_types, rng)
-    control, treated = _log_normalise(control, treated)
+    growth = np.ones(n_types) if composition else treated_rates.mean(axis=1) / rates.mean(axis=1)
+    control, treated = _log_normalise((control, treated), (np.ones(n_control), growth[treated_types]), total)
     return Perturbation(control, treated, names("G", n_genes), control_types, treated_types, response)
 
 
@@ -181,7 +201,9 @@ def _draw_rates(n_types: int, n_genes: int, rng: np.random.Generator) -> Floats:
     return rates
 
 
-def _draw_response(rates: Floats, n_core: int, n_own: int, effect: float, rng: np.random.Generator) -> Floats:
+def _draw_response(
+    rates: Floats, n_core: int, n_own: int, effect: tuple[float, float], rng: np.random.Generator
+) -> Floats:
     """Types × genes log fold changes, on the core and on the genes of one type."""
     n_types, n_genes = rates.shape
     n_distinct = n_core + n_types * n_own
@@ -189,7 +211,8 @@ def _draw_response(rates: Floats, n_core: int, n_own: int, effect: float, rng: n
     first = min(n_genes // 200, n_genes - n_distinct)
     pool = by_rate[first : first + max(n_distinct, n_genes // 10)]
     chosen = rng.permutation(pool)[:n_distinct]
-    change = effect * rng.uniform(0.75, 1.25, size=n_distinct)
+    mean, spread = effect
+    change = mean * rng.uniform(1 - spread, 1 + spread, size=n_distinct)
     change[1::2] *= -1
     response = np.zeros(rates.shape)
     response[:, chosen[:n_core]] = change[:n_core]
@@ -243,13 +266,19 @@ def _draw_counts(library: Floats, rates: Floats, types: Ints, rng: np.random.Gen
     return sparse.csr_array((data, np.concatenate(indices), indptr), shape=(library.size, n_genes))
 
 
-def _log_normalise(*groups: sparse.csr_array) -> list[sparse.csr_array]:
-    """``normalize_total`` and ``log1p`` of scanpy, over the cells of all groups; a cell without counts stays empty."""
+def _log_normalise(
+    groups: Sequence[sparse.csr_array], growths: Sequence[Floats] | None = None, total: float | None = None
+) -> list[sparse.csr_array]:
+    """``normalize_total`` and ``log1p`` of scanpy, over the cells of all groups; a cell without counts stays empty.
+
+    The total of a cell is divided by how much it has grown, if that is known.
+    """
+    growths = growths or [np.ones(counts.shape[0]) for counts in groups]
     totals = np.concatenate([counts.sum(axis=1) for counts in groups])
-    target = float(np.median(totals[totals > 0])) if totals.any() else 1.0
+    target = total or (float(np.median(totals[totals > 0])) if totals.any() else 1.0)
     scaled = []
-    for counts in groups:
-        factor = target / np.maximum(counts.sum(axis=1), 1.0)
+    for counts, growth in zip(groups, growths, strict=True):
+        factor = target / np.maximum(counts.sum(axis=1) / growth, 1.0)
         data = np.log1p(counts.data * np.repeat(factor, np.diff(counts.indptr))).astype(np.float32)
         scaled.append(sparse.csr_array((data, counts.indices, counts.indptr), shape=counts.shape))
     return scaled
