@@ -55,6 +55,10 @@ class InputWarning(UserWarning):
     """Part of an argument is without effect; the message says which."""
 
 
+class MatchWarning(UserWarning):
+    """Cells of a group are matched with cells of other groups; the message says which, and what to do."""
+
+
 class SelectionWarning(UserWarning):
     """A choice was made that held-out samples give no reason for."""
 

@@ -344,7 +344,7 @@ class _Coupling:
         C = self._costs(A, gamma)
         costs, (tol, max_iter) = StoredCost(C), self.limits
         if isinstance(epsilon, EpsilonRule):
-            steps = epsilon.resolve(costs, self.a, self.b, self.workers, _no_solver)[0]
+            steps = epsilon.resolve(costs, self.a, self.b, self.workers, _no_solver).steps
         else:
             steps = schedule(epsilon, float(self.a @ C @ self.b))
         near = None if self.solution is None else self.solution.g

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from occamap.errors import InputWarning, NotConvergedWarning, SelectionWarning
+from occamap.errors import InputWarning, MatchWarning, NotConvergedWarning, SelectionWarning
 
 WIDE = 100  # columns, where there is no terminal to ask
 
@@ -63,7 +63,7 @@ def _leave() -> None:
 def own_warnings() -> Iterator[None]:
     """occamap's warnings as lines on stderr; those of other packages only for those who debug."""
     with warnings.catch_warnings():
-        before, own = warnings.showwarning, (InputWarning, NotConvergedWarning, SelectionWarning)
+        before, own = warnings.showwarning, (InputWarning, MatchWarning, NotConvergedWarning, SelectionWarning)
 
         def show(message: Any, category: type[Warning], *where: Any, **rest: Any) -> None:
             if issubclass(category, own):

@@ -35,7 +35,7 @@ command goes on. ε and relax are those of the paper by default, not those of `o
   occamap evaluate cells.h5ad --groupby condition --control control --out evaluation
   occamap evaluate cells.h5ad --groupby drug --control DMSO --within cell_line --hvg 5000 --splits 5 --out evaluation
   occamap evaluate cells.h5ad --groupby condition --control control --costs l1 --gammas 0.3 --epsilon 10 \
---epsilon-scale perplexity --relax 1 --out evaluation   [dim]# the map that `occamap fit` makes by default[/dim]
+--epsilon-scale perplexity --relax 1 --pool auto --out evaluation   [dim]# with the γ that `occamap fit` prints[/dim]
   occamap evaluate cells.h5ad --groupby drug --control DMSO --targets Givinostat --targets Belinostat \
 --costs sql2,l1 --gammas 0.1,1 --out evaluation
   occamap evaluate cells.h5ad --groupby drug --control DMSO --dask tcp://10.0.0.1:8786 --out evaluation
@@ -96,6 +96,7 @@ def evaluate(
         float,
         typer.Option(min=0.0, max=1.0, help="How much of the penalty's shrinkage to undo.", rich_help_panel=given.MAP),
     ] = 0.0,
+    pool: given.PathPool = "none",
     splits: Annotated[int, typer.Option(min=1, help="Random splits.", rich_help_panel=given.WORK)] = 10,
     test_size: Annotated[
         float, typer.Option(min=0.05, max=0.5, help="Share of cells to hold out.", rich_help_panel=given.WORK)
@@ -125,7 +126,7 @@ def evaluate(
     with progress("loading"):
         from occamap.evaluation import evaluate as run
         from occamap.run_record import RunRecord
-        from occamap.runs.options import parse_numbers
+        from occamap.runs.options import parse_numbers, parse_pool
         from occamap.scale import connect
 
     with progress("evaluating") as tick, connect(dask) as client:
@@ -143,6 +144,7 @@ def evaluate(
             epsilon=parse_numbers(epsilon, "epsilon"),
             epsilon_scale=epsilon_scale.value,
             relax=relax,
+            pool=parse_pool(pool),
             splits=splits,
             test_size=test_size,
             hvg=hvg,

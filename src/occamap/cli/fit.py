@@ -51,8 +51,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="G|auto",
-            help="Strength of the penalty, in units of the data; with auto held-out cells choose it.",
-            show_default="0.3, with --gene-sets 3",
+            help="Penalty strength. Larger values move fewer genes; with auto, held-out cells choose.",
+            show_default="what keeps out the noise of the cells",
             rich_help_panel=given.MAP,
         ),
     ] = None,
@@ -68,7 +68,8 @@ def fit(
     ] = None,
     epsilon_scale: given.Scale = None,
     relax: given.Relax = None,
-    debias: given.Debias = False,
+    pool: given.Pool = "auto",
+    match: given.Match = "auto",
     max_density: Annotated[
         float | None,
         typer.Option(
@@ -115,7 +116,7 @@ def fit(
     begun = time.perf_counter()
     with progress("loading"):
         from occamap.runs.fitting import fit as run
-        from occamap.runs.options import MapOptions, Question, parse_number
+        from occamap.runs.options import MapOptions, Question, parse_count, parse_number
 
     done = run(
         data,
@@ -133,7 +134,8 @@ def fit(
             l1_ratio,
             tuple(frozen) if frozen else None,
             weights,
-            debias,
+            parse_count(pool),
+            parse_count(match),
         ),
         by=by,
         subsamples=subsamples,
@@ -170,6 +172,8 @@ def show(done: FitRun, seconds: float) -> None:
     gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g}; "
     targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
+    if result["neighbourhoods"] is not None:
+        out.print(Text(neighbourhood_words(result["neighbourhoods"], done.record.parameters["by"])), soft_wrap=True)
     if result["costs_choice"]:
         why = result["costs_choice"]
         out.print(Text(f"{why[0].upper()}{why[1:]}."), soft_wrap=True)
@@ -186,6 +190,15 @@ def show(done: FitRun, seconds: float) -> None:
         out.print(Text(f"\n{sets_words(result['gene_sets'])}"), soft_wrap=True)
         out.print(pathway_rows(done.pathways.head(SHOWN)))
     show_files(done.directory, done.record, seconds)
+
+
+def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
+    """At which resolution displacements are read, in a sentence."""
+    pure = f"; {found['within_group']:.0%} of them share its {by}" if "within_group" in found else ""
+    return (
+        f"A cell is read with {found['effective']:,.0f} alike cells in effect (at most {found['largest']:,}), which "
+        f"are {found['distance']:.0%} as far from it as cells are from one another{pure}."
+    )
 
 
 def null_words(result: dict[str, Any]) -> str:

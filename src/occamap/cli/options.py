@@ -152,11 +152,34 @@ Relax = Annotated[
         rich_help_panel=MAP,
     ),
 ]
-Debias = Annotated[
-    bool,
+POOL_HELP = (
+    "Resolution of the displacements: a neighbourhood of alike cells whose size is chosen (auto), a number of cells, a "
+)
+Pool = Annotated[
+    str,
     typer.Option(
-        "--debias",
-        help="Leave out moves that control cells make towards one another, too; not with auto.",
+        "--pool",
+        metavar="auto|K|COLUMN|KEY|none",
+        help=POOL_HELP + "column of obs, a graph in obsp, or each cell by itself (none).",
+        rich_help_panel=MAP,
+    ),
+]
+PathPool = Annotated[
+    str,
+    typer.Option(
+        "--pool",
+        metavar="auto|K|none",
+        help=POOL_HELP.removesuffix(", a ") + ", or each cell by itself (none).",
+        rich_help_panel=MAP,
+    ),
+]
+Match = Annotated[
+    str,
+    typer.Option(
+        "--match",
+        metavar="auto|N|KEY|none",
+        help="Where cells are matched: on N principal components, on coordinates in obsm, or in all genes (none). auto "
+        "is 30 components, or all genes where held-out cells choose.",
         rich_help_panel=MAP,
     ),
 ]

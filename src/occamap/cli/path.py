@@ -58,6 +58,7 @@ def path(
     ] = None,
     epsilon_scale: given.Scale = None,
     relax: given.Relax = None,
+    pool: given.PathPool = "auto",
     splits: Annotated[
         int, typer.Option(min=2, help="Each part of the cells is held out once.", rich_help_panel=given.WORK)
     ] = 5,
@@ -77,14 +78,16 @@ def path(
     os.environ["MPLBACKEND"] = "agg"  # nothing is shown, whatever the user shows pictures with
     begun = time.perf_counter()
     with progress("loading"):
-        from occamap.runs.options import MapOptions, Question, parse_gammas
+        from occamap.runs.options import MapOptions, Question, parse_count, parse_gammas
         from occamap.runs.paths import path as run
 
     done = run(
         data,
         out_directory,
         Question(groupby, control, target, layer, use_genes, counts.value),
-        MapOptions(cost.value, None, k, epsilon, given.value(epsilon_scale), relax),
+        MapOptions(
+            cost.value, None, k, epsilon, given.value(epsilon_scale), relax, pool=parse_count(pool), match="none"
+        ),
         parse_gammas(gammas),
         splits=splits,
         max_density=max_density,

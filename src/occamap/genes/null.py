@@ -27,13 +27,21 @@ class Null:
     n_targets: int
 
 
+def _half_map(like: MongeMap, rows: Any, others: Any) -> MongeMap:
+    """The map of a half of the control cells to the other; coordinates that were given are those of the control."""
+    match = like.match
+    if isinstance(match, tuple | list):
+        like = clone(like).set_params(match=(match[0], match[0]))
+    return like._restricted(rows, others)
+
+
 def null_map(like: MongeMap, X: Any, rng: np.random.Generator) -> Null:
     """Fit a map with the parameters of `like` from one half of the cells X to the other, or from 1,000 to 1,000."""
     order = rng.permutation(X.shape[0])
     middle = X.shape[0] // 2
     rows, others = np.sort(order[:middle][:MOST]), np.sort(order[middle:][:MOST])
     source, target = X[rows], X[others]
-    moves = clone(like).fit(source, target).displacement(source)
+    moves = _half_map(like, rows, others).fit(source, target).displacement(source)
     share = np.bincount(moves.indices, minlength=moves.shape[1]) / rows.size
     means = column_sums(moves)[0] / rows.size
     return Null(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,7 @@ from occamap._workers import Workers, count_jobs
 from occamap.errors import MemoryBudgetError, NotConvergedWarning
 from occamap.genes.halves import Half, complementary_halves
 from occamap.maps import MongeMap
+from occamap.maps.matching import learn_coordinates
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem
 from occamap.maps.side import move_bytes
@@ -63,13 +64,15 @@ def refitted_means(
 ) -> Floats:
     """The same for halves that are given; without `share` each computes its costs, as it does where memory is short."""
     n_groups = int(groups.max()) + 1
+    like = _with_coordinates(like, X, Y)
     side_by_side = client is None and like.max_memory is None  # a budget is for one of them
     alone = clone(like).set_params(n_jobs=1) if side_by_side else like
-    refit = _shared(alone, X, Y, like, side_by_side) if share and client is None else None
+    share = share and client is None and like.match is None  # a match on coordinates has costs of its own
+    refit = _shared(alone, X, Y, like, side_by_side) if share else None
 
     def each(half: Half) -> Moves:
         source = X[half.rows]
-        fitted = clone(alone).fit(source, Y[half.columns], client=client)
+        fitted = alone._restricted(*half).fit(source, Y[half.columns], client=client)
         return fitted.displacement(source, client), _trouble(fitted)
 
     def one(half: Half) -> tuple[Floats, str]:
@@ -95,6 +98,19 @@ def refitted_means(
             if tick is not None:
                 tick(done, len(halves))
     return means
+
+
+def _with_coordinates(like: MongeMap, X: Any, Y: Any) -> MongeMap:
+    """The same map, matched on components of all cells: those of a half need not be learned again."""
+    if not isinstance(like.match, int | np.integer):
+        return like
+    cost, _ = like._check_parameters()
+    source, target = check_samples(X, "X"), check_samples(Y, "Y")
+    frozen = cost._frozen(source.shape[1])
+    with Workers(like.n_jobs) as workers:
+        pair = source.without(frozen), target.without(frozen)
+        found = learn_coordinates(like.match, *pair, workers)
+        return cast(MongeMap, clone(like)).set_params(match=tuple(found(side, workers) for side in pair))
 
 
 def _is_there(pieces: Kept, k: int, means: Floats) -> bool:
@@ -138,7 +154,7 @@ def _shared(alone: MongeMap, X: Any, Y: Any, like: MongeMap, side_by_side: bool)
     def refit(half: Half) -> Moves:
         begun, part = time.perf_counter(), problem.restricted(*half)
         mine = StoredCost(costs.C[np.ix_(*half)])
-        fitted: MongeMap = clone(alone)
+        fitted = alone._restricted(*half)
         with Workers(alone.n_jobs) as workers:
             solution = solver(mine, part.a, part.b, workers)
             fitted._conclude(cost, part, solution, solver, time.perf_counter() - begun, mine.place)

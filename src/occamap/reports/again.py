@@ -10,17 +10,18 @@ from typing import Any
 from occamap.run_record import RunRecord
 
 QUESTION = "groupby control target layer use_genes counts"
-MAP = "cost k epsilon epsilon_scale relax"
+MAP = "cost k epsilon epsilon_scale relax pool"
 GENES = "gene_sets l1_ratio frozen weights"
 ASKED = {  # parameters that are options of the same name
-    "fit": f"{QUESTION} {MAP} gamma max_density {GENES} debias by subsamples max_memory threads write_adata",
+    "fit": f"{QUESTION} {MAP} match gamma max_density {GENES} by subsamples max_memory threads "
+    "write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
-    "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax splits "
-    "test_size components markers close_ups",
+    "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax pool "
+    "splits test_size components markers close_ups",
 }
 NAMES = {"close_ups": "close-up"}
 REPEATED = "targets", "close_ups", "frozen"
-CHOSEN = {"gamma": "auto", "debias": False}  # γ by held-out cells, which do not go with the latter
+CHOSEN = {"gamma": "auto", "match": "none"}  # γ by held-out cells, who match in all genes
 NO_GAMMA, NO_RELAX = {"sql2", "sql2_pca"}, {"sql2"}
 
 

@@ -118,6 +118,7 @@ def methods(record: RunRecord, view: View) -> str:
     zero = sparse and result["density"] < HALF
     prox = " Displacements are exactly zero in most genes of a cell." if zero else ""
     cost = COSTS.get(str(asked["cost"]), asked["cost"])
+    pooled = _resolution(asked, result)
     single = _of_genes(asked, result)
     return (
         f"The optimal transport map from {result['n_cells']:,} cells ({asked['groupby']}: {asked['control']}) to "
@@ -125,8 +126,24 @@ def methods(record: RunRecord, view: View) -> str:
         f"with occamap {record.versions.get('occamap', '')}.{counts} The cost is {cost}{gamma}; entropic "
         f"regularisation ε = {result['epsilon']:.4g} ({result['epsilon_rule']}), "
         f"{result['effective_targets']:.1f} effective targets a cell; status: {result['status']}."
-        f"{single}{how}{relax}{prox}{halves} Seed {record.seed}. {PAPER}"
+        f"{pooled}{single}{how}{relax}{prox}{halves} Seed {record.seed}. {PAPER}"
     )
+
+
+def _resolution(asked: dict[str, Any], result: dict[str, Any]) -> str:
+    """Where cells were matched, and over which cells displacements were pooled; nothing for runs of version 0.1."""
+    match, found = result.get("match"), result.get("neighbourhoods")
+    told = ""
+    if isinstance(match, int):
+        told = f" Cells were matched on {match} principal components."
+    elif match is not None:
+        told = f" Cells were matched on the coordinates {asked.get('match')} of obsm."
+    if found is not None:
+        told += (
+            f" Displacements are those of neighbourhoods of {found['effective']:,.0f} cells in effect (pool: "
+            f"{asked.get('pool')})."
+        )
+    return told
 
 
 def _of_genes(asked: dict[str, Any], result: dict[str, Any]) -> str:

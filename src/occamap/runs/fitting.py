@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import warnings
 from contextlib import ExitStack
@@ -20,9 +19,9 @@ from occamap._files import put_table
 from occamap._kept import keeping
 from occamap._optional import optional
 from occamap._record import versions
-from occamap.errors import NotConvergedWarning, SelectionWarning
+from occamap.errors import NotConvergedWarning
 from occamap.genes import Null, null_map
-from occamap.maps import MongeMap, debias
+from occamap.maps import MongeMap
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
@@ -33,7 +32,7 @@ from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.tl.cells import labels, rows_of
 from occamap.tl.gene_table import gene_tables
-from occamap.tl.stored import read
+from occamap.tl.stored import read, resolution
 
 KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
@@ -91,8 +90,6 @@ def fit(
         connect(dask) as client,
         ExitStack() as held,
     ):
-        if filled.debias:
-            _say_once(debias.WARNING)
         with stage("reading the cells"):
             adata = cells.read(path, backed=backed)
         with cells.using(adata, path):
@@ -116,7 +113,7 @@ def fit(
                 parameters=_parameters(question, filled, model)
                 | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
                 | {"dask": dask},
-                result=_result(adata, model, table, rows, null) | _sets_used(adata)
+                result=_result(adata, model, table, rows, null, by) | _sets_used(adata)
                 | {"pieces_from_earlier_runs": pieces.found},
                 warnings=tuple(told),
                 versions=versions(),
@@ -149,12 +146,6 @@ def fit(
     return FitRun(record, table, directory, pathways.get("pathways"))
 
 
-def _say_once(text: str) -> None:
-    """Warn for the record, and not again for the map, its null and each of its halves."""
-    warnings.warn(text, SelectionWarning, stacklevel=3)
-    warnings.filterwarnings("ignore", re.escape(text), UserWarning)
-
-
 def _names(by: str | None, chosen: bool, write_adata: bool, sets: bool) -> dict[str, str]:
     """The files by their part in the run; the record is the last to get its name."""
     files = {"map": "map.occamap", "genes": "genes.csv"}
@@ -174,7 +165,7 @@ def _names(by: str | None, chosen: bool, write_adata: bool, sets: bool) -> dict[
 
 def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str, Any], stage: Stage) -> MongeMap:
     asked: dict[str, Any] = {**asdict(question), **shared, **options.asked}
-    asked["relax"], asked["debias"] = options.relax, options.debias
+    asked |= {"relax": options.relax, **options.resolution}
     asked["epsilon"] = options.epsilon
     if options.epsilon_scale is not None:
         asked["epsilon_scale"] = options.epsilon_scale
@@ -187,7 +178,8 @@ def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str
 def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     """The genes, and those of each group if asked for, with one warning for all subsamples."""
     count = asked["subsamples"]
-    with hearing(show=False) as told, stage("genes: halves of the cells" if count else "genes") as tick:
+    heard = hearing(show=False, kinds=(NotConvergedWarning,))
+    with heard as told, stage("genes: halves of the cells" if count else "genes") as tick:
         tables = gene_tables(adata, key=KEY, top=TOP, wilcoxon=True, tick=tick, **asked)
     if told:
         message = f"In {len(told)} of {count} subsamples the solver did not converge; in the first: {told[0]}"
@@ -233,6 +225,7 @@ def _cells(adata: Any, question: Question, by: str | None) -> Any:
         columns["group"] = labels(adata, by, "by")[rows]
     columns["n_genes"] = np.asarray(adata.obs[f"{KEY}_n_genes"])[rows].astype(np.int64)
     columns["distance"] = np.asarray(adata.obs[f"{KEY}_distance"])[rows]
+    columns["response"] = np.asarray(adata.obs[f"{KEY}_response"])[rows]
     return optional("pandas", "fit").DataFrame(columns)
 
 
@@ -251,14 +244,31 @@ def _parameters(question: Question, options: MapOptions, model: MongeMap) -> dic
     return {**asdict(question), **asdict(options), **rest}
 
 
-def _result(adata: Any, model: MongeMap, table: Any, rows: Any, null: Null | None) -> dict[str, Any]:
-    report = model.report_
+def neighbourhoods(model: MongeMap, groups: Any = None) -> dict[str, Any]:
+    """How large the neighbourhoods are, how far they reach and, if groups are known, how pure they are."""
+    found = model.describe_neighbourhoods()
+    if found is None:
+        return {"neighbourhoods": None}
+    told: dict[str, Any] = asdict(found)
+    if groups is not None:
+        W = model.neighbourhoods()
+        rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+        told["within_group"] = float(W.data[groups[rows] == groups[W.indices]].sum() / W.shape[0])
+    return {"neighbourhoods": told}
+
+
+def _result(
+    adata: Any, model: MongeMap, table: Any, rows: Any, null: Null | None, by: str | None
+) -> dict[str, Any]:
+    report, stored = model.report_, read(adata, KEY)
     compared: dict[str, Any] = {}
     if null is not None:
         beyond = int((table["mean"].abs() > null.largest_mean).sum())
         compared = {"null": asdict(null), "n_genes_beyond_null": beyond}
     return {
         **outcome(model),
+        "match": resolution(model)["match"],
+        **neighbourhoods(model, None if by is None else labels(adata, by, "by")[stored.rows("control")]),
         "density": float(rows["n_genes"].sum() / (len(rows) * len(table))),
         "n_cells": len(rows),
         "n_targets": report.n_targets,

@@ -10,11 +10,11 @@ from typing import Any
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
 
-AUTO = "auto"
+AUTO, NONE = "auto", "none"
 COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
 OVER_SETS = "grouplasso"  # the penalty of gene sets, which `tl.monge_map` makes
 GAMMA, TARGETS, TARGETS_SCALE, RELAX, MAX_DENSITY = 0.3, 10.0, "perplexity", 1.0, 0.1
-SETS_GAMMA = 3.0  # with gene sets
+BY_NOISE = "l1", OVER_SETS  # costs whose default strength `tl.monge_map` finds from the cells
 
 Tick = Callable[[int, int], None]
 Stage = Callable[[str], AbstractContextManager[Tick]]
@@ -45,8 +45,8 @@ class Question:
 class MapOptions:
     """The map to learn; None takes the default, where there is one. `gamma` and `epsilon` may be "auto".
 
-    `gene_sets`, `l1_ratio`, `frozen`, `weights` and `debias` are as for `tl.monge_map`; with the first, the cost is
-    "grouplasso".
+    `gene_sets`, `l1_ratio`, `frozen`, `weights`, `pool` and `match` are as for `tl.monge_map`, with "none"
+    for None in the last two; with the first, the cost is "grouplasso".
     """
 
     cost: str | None = None
@@ -60,7 +60,8 @@ class MapOptions:
     l1_ratio: float | None = None
     frozen: tuple[str, ...] | None = None
     weights: str | None = None
-    debias: bool = False
+    pool: int | str = AUTO
+    match: int | str = AUTO
 
     @property
     def chosen(self) -> bool:
@@ -75,21 +76,29 @@ class MapOptions:
     @property
     def penalty(self) -> Cost:
         """The cost; its γ is of no account where held-out cells choose it. It knows nothing of single genes."""
-        for name in ("gene_sets", "frozen", "weights", "debias"):
-            if getattr(self, name) not in (None, False):
+        for name in ("gene_sets", "frozen", "weights"):
+            if getattr(self, name) is not None:
                 raise InputError(f"{name} must be given only where one map is fitted; got {getattr(self, name)!r}")
         kind = COSTS[str(self.cost)]
-        given = {"gamma": GAMMA if self.gamma == AUTO else self.gamma, "k": self.k}
+        given = {"gamma": GAMMA if self.gamma in (None, AUTO) else self.gamma, "k": self.k}
+        if kind is SqL2:
+            del given["gamma"]
         return kind(**{name: value for name, value in given.items() if value is not None})
 
     @property
     def asked(self) -> dict[str, Any]:
         """What is said of the penalty, as arguments of `tl.monge_map`."""
         single = {"frozen": self.frozen, "weights": self.weights, "gammas": self.gammas}
-        if self.gene_sets is None:
-            return {"cost": replace(self, frozen=None, weights=None, debias=False).penalty, **single}
+        if self.gene_sets is None and (self.gamma is not None or self.cost == "sql2"):
+            return {"cost": replace(self, frozen=None, weights=None).penalty, **single}
         gamma = None if self.gamma == AUTO else self.gamma
-        return {"gene_sets": self.gene_sets, "l1_ratio": self.l1_ratio, "gamma": gamma, **single}
+        sets = {} if self.gene_sets is None else {"gene_sets": self.gene_sets, "l1_ratio": self.l1_ratio}
+        return {**sets, "gamma": gamma, **single}
+
+    @property
+    def resolution(self) -> dict[str, Any]:
+        """How cells are pooled and matched, as arguments of `tl.monge_map`."""
+        return {name: unless_none(getattr(self, name)) for name in ("pool", "match")}
 
     def filled(self) -> MapOptions:
         """With the defaults in place of None, or an `InputError` for what does not go together."""
@@ -104,12 +113,10 @@ class MapOptions:
             raise InputError(
                 f"max_density must be given only where held-out cells choose γ (gamma auto); got {self.max_density:g}"
             )
-        if self.debias and self.chosen:
-            raise InputError("debias must not be given where held-out cells choose: give numbers for gamma and epsilon")
         return replace(
             self,
             cost=cost,
-            gamma=_default_gamma(cost) if self.gamma is None else self.gamma,
+            gamma=GAMMA if self.gamma is None and cost not in ("sql2", *BY_NOISE) else self.gamma,
             epsilon=epsilon,
             epsilon_scale=scale,
             relax=RELAX if self.relax is None else self.relax,
@@ -134,10 +141,6 @@ class MapOptions:
         if self.weights is not None and cost != "l1":
             raise InputError(f"weights must be given only for the cost l1; got cost {cost}")
         return cost
-
-
-def _default_gamma(cost: str) -> float | None:
-    return None if cost == "sql2" else SETS_GAMMA if cost == OVER_SETS else GAMMA
 
 
 def check_k(cost: str, k: int | None) -> None:
@@ -179,6 +182,29 @@ def parse_number(text: str | None, name: str, auto: bool = True) -> float | str 
         return float(text)
     except ValueError as error:
         raise InputError(f"{name} must be a number{' or auto' if auto else ''}; got {text!r}") from error
+
+
+def unless_none(value: int | str | None) -> int | str | None:
+    """None for "none"; else as it is."""
+    return None if value == NONE else value
+
+
+def parse_count(text: str) -> int | str:
+    """A whole number as one; a name, "auto" or "none" as it is.
+
+    >>> parse_count("30"), parse_count("cell_type")
+    (30, 'cell_type')
+    """
+    return int(text) if text.strip().isdecimal() and len(text.strip()) < 20 else text
+
+
+def parse_pool(text: str) -> int | str | None:
+    """The `pool` of maps that are evaluated: a number of cells, "auto", or None for "none".
+
+    >>> parse_pool("30"), parse_pool("none")
+    (30, None)
+    """
+    return unless_none(parse_count(text))
 
 
 def parse_numbers(text: str, name: str) -> list[float]:

@@ -73,6 +73,7 @@ def path(
         epsilon=filled.epsilon,
         epsilon_scale=filled.epsilon_scale or "",
         relax=filled.relax,
+        pool=filled.resolution["pool"],
         cv=splits,
         rule="one_se" if max_density is None else "density",
         max_density=max_density,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from occamap._validate import check_choice, check_count
-from occamap.errors import InputError
+from occamap.errors import InputError, MatchWarning
 from occamap.genes import ASSUMPTIONS, subsampled_means
 from occamap.genes import gene_table as tabulate
 from occamap.tl.cells import check_enough, labels
 from occamap.tl.stored import read
 
+MIXED = 0.5  # of the mass of a group: with less of it within the group, its rows describe other cells
 
 def gene_table(
     adata: Any,
@@ -44,7 +46,8 @@ def gene_table(
         Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
         pairs that share no cell, so take an even number.
     top
-        How many genes are selected in a subsample: those that move most on average.
+        How many genes are selected in a subsample: those that move most on average, and at most half of those that
+        move in any subsample.
     wilcoxon
         Whether to add what scanpy's test says of control and target cells, without any map.
     n_jobs, random_state
@@ -66,6 +69,8 @@ def gene_table(
     - `share`: of the control cells, in how many it moves; `up`, `down`: in how many it rises and falls
     - `mean`, `sd`: of the displacement, over all control cells; `direction`: the sign of the mean, in words
     - `observed`: the mean of the target cells minus that of the control cells, without any map
+    - `matched_within`, with `by`: the share of the mass of the group's control cells that is matched with target cells
+      of the same group; a `MatchWarning` names groups in which it is below one half
     - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, a degree of freedom a pair
     - `frequency`: the share of subsamples in which the gene is among the `top` that move most
     - `expected_false`: take all genes of this frequency or more, and so many at most, in expectation, are genes that a
@@ -147,12 +152,28 @@ def gene_tables(
     whole = table(slice(None), slice(None), everyone)
     if by is None:
         return whole, None
-    found = {
-        name: table(groups == code, others == code, None if means is None else means[:, code])
-        for code, name in enumerate(names)
-        if name is not None
-    }
+    kept, found = stored.mass_within(groups, others, len(names)), dict[str, pd.DataFrame]()
+    for code, group in enumerate(names):
+        if group is not None:
+            rows = table(groups == code, others == code, None if means is None else means[:, code])
+            rows.insert(rows.columns.get_loc("observed") + 1, "matched_within", kept[code])
+            found[group] = rows
+    _warn_of_mixing(by, {str(name): float(kept[code]) for code, name in enumerate(names) if name is not None})
     return whole, pd.concat(found, names=[by])
+
+
+def _warn_of_mixing(by: str, kept: dict[str, float]) -> None:
+    """Warn of groups whose cells are mostly matched with cells of other groups."""
+    mixed = sorted((share, name) for name, share in kept.items() if share < MIXED)
+    if mixed:
+        listed = ", ".join(f"{name!r} ({share:.0%})" for share, name in mixed[:5]) + (", …" if len(mixed) > 5 else "")
+        warnings.warn(
+            f"Control cells of some groups of {by!r} are mostly matched with target cells of other groups (share of "
+            f"the mass that stays within: {listed}), so their rows describe other cells: do not read these rows, or "
+            "fit a map to these cells alone",
+            MatchWarning,
+            stacklevel=4,
+        )
 
 
 def _codes(found: Any, rows: Any, others: Any) -> tuple[list[str | None], Any, Any]:

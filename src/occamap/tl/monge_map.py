@@ -9,16 +9,18 @@ from occamap._memory import foreseeing
 from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InputError, SelectionWarning
 from occamap.maps import MongeMap
+from occamap.maps.noise import pooled_error
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
 from occamap.tl.cells import check_adata, check_key, genes_of, pair_of, samples
 from occamap.tl.penalty import penalty_of
+from occamap.tl.resolution import AUTO, match_of, pool_of
 from occamap.tl.stored import Design, write
 
-AUTO = "auto"
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
 MOVING = 0.25  # the share of entries that is taken to move, where a number for a budget is named
 TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
+MATCH = 30  # principal components that cells are matched on, where nothing else is asked for
 
 
 def monge_map(
@@ -41,8 +43,9 @@ def monge_map(
     epsilon_scale: str | None = None,
     ties: str = "zero",
     relax: float = 1.0,
+    pool: int | str | None = AUTO,
+    match: int | str | None = AUTO,
     reach: float | None = None,
-    debias: bool = False,
     tol: float = 1e-4,
     max_iter: int = 2000,
     max_density: float | None = 0.1,
@@ -70,11 +73,12 @@ def monge_map(
         What to do about raw counts: "refuse" them, "normalize" them here (to a total of 1e4 a cell, then log1p), or
         "keep" whole numbers as they are.
     cost
-        Such as `L1(0.3)`, the default: the penalty and its strength γ. Or the penalty alone, such as `STVS`: then
-        held-out cells choose γ.
+        Such as `L1(1.0)`: the penalty and its strength γ; `L1` with the default γ if not given. Or the penalty alone,
+        such as `STVS`: then held-out cells choose γ.
     gamma
-        Strength of the penalty where `cost` is not given: 0.3 by default, with gene_sets 3 (below 1, almost every set
-        moves in every cell).
+        Strength of the penalty where `cost` is not given; larger values move fewer genes. By default it keeps out the
+        noise of the cells: 5.5 standard errors of the difference between a neighbourhood and its targets, for genes
+        that vary (the 100th most variable). With `pool=None` it is 0.3. With gene_sets, 2 standard errors, or 3.
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     gene_sets
@@ -92,13 +96,21 @@ def monge_map(
         (others have 1; of several patterns the last counts); a column of `adata.var`; a Series by gene name; a number
         for each gene of adata; or "dispersion", in proportion to the standard deviation over the control cells.
     epsilon, epsilon_scale
-        As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`); or
-        "auto", without a scale: then held-out cells choose ε among 0.003, 0.01, 0.03 and 0.1 × the mean cost.
+        As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`), or
+        as near to 10 as the numbers of cells allow (`map.report_.epsilon_rule` says so): 37 for 80 control and 1,500
+        target cells, 5.5 for 10 target cells. Or "auto", without a scale: then held-out cells choose ε among 0.003,
+        0.01, 0.03 and 0.1 × the mean cost.
     ties, relax, reach, tol, max_iter, max_memory, n_jobs
         As for `MongeMap`; here the shrinkage on the genes that the penalty chose is undone (`relax=1`) by default.
-    debias
-        As for `MongeMap`: leave out moves that control cells make towards one another, too. Not where held-out cells
-        choose, which score plain maps.
+    pool
+        The resolution of the displacements. "auto": those of a neighbourhood of alike cells, whose size is chosen from
+        the data. A number: that many cells. A column of `adata.obs`, such as "cell_type": the cells of the same group.
+        A key of `adata.obsp`, such as "connectivities": the weights of that graph. None: each cell by itself, the map
+        of the paper, in which most of what moves in a single cell is its own noise.
+    match
+        Where cells are matched. "auto": on 30 principal components, or in all genes (None) where held-out cells choose.
+        A number of components, a key of `adata.obsm` such as "X_scVI", or None: in all genes, under `cost`, as in the
+        paper. Displacements are read in all genes in any case.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -121,8 +133,11 @@ def monge_map(
     - `adata.layers["occamap_displacement"]`: the displacement of each control cell, CSR (other cells are empty)
     - `adata.var["occamap_share"]`, `["occamap_mean"]`: the share of control cells in which a gene moves, and how far on
       average over all of them; NaN for genes that were not used
-    - `adata.obs["occamap_n_genes"]`, `["occamap_distance"]`: how many genes move in a control cell, and the length of
-      the displacement; NaN for other cells
+    - `adata.obs["occamap_n_genes"]`, `["occamap_distance"]`, `["occamap_response"]`: how many genes move in a control
+      cell, the length of the displacement, and its length along the mean displacement of all control cells, which does
+      not follow the number of detected genes; NaN for other cells
+    - `adata.obsp["occamap_match"]`: the weights of the target cells that a control cell is matched with, CSR, without
+      those below a thousandth of its largest
     - `adata.uns["occamap"]`: parameters, ε, status, versions
     - `adata.varm["occamap_gene_sets"]`: with gene_sets, genes × sets, 1 for a member; their names, sizes and what was
       dropped are in `adata.uns["occamap"]["gene_sets"]`
@@ -145,16 +160,26 @@ def monge_map(
     if gamma is not None and gammas is not None:
         raise InputError(f"gamma must not be given with gammas, among which held-out cells choose; got {gamma!r}")
     given = {"cost": cost, "gamma": gamma, "gene_sets": gene_sets, "l1_ratio": l1_ratio}
-    asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights)
+    pooled = pool_of(adata, pool, pair[0])
+
+    def error(free: Any) -> float:
+        return pooled_error(source.X[:, free], targets.n_obs, pooled)
+
+    noise = None if pooled is None else error
+    asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights, error=noise)
     penalty = asked.cost
     if epsilon == AUTO and epsilon_scale is not None:
         raise InputError(f"epsilon_scale must not be given with epsilon='auto'; got {epsilon_scale!r}")
     chosen = asked.free or gammas is not None or epsilon == AUTO
-    if debias and chosen:
-        raise InputError(f"debias must be False where held-out cells choose; got {debias!r}: give gamma and epsilon")
+    if chosen and not (pooled is None or isinstance(pooled, int | str)):
+        raise InputError(f"pool must be None, 'auto' or a number where held-out cells choose; got {pool!r}")
     scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
+    if match == AUTO:
+        match = None if chosen else MATCH
+    elif match is not None and chosen:
+        raise InputError(f"match must be None where held-out cells choose; got {match!r}: give gamma and epsilon")
     if not chosen:
-        given = {**shared, "verbose": verbose, "debias": debias}
+        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair)}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)
@@ -173,13 +198,16 @@ def monge_map(
             max_density=max_density if rule == "density" else None,
             random_state=random_state,
             verbose=verbose,
+            pool=pooled,
             **shared,  # type: ignore[arg-type]
         )
         with foreseeing(_later_bytes(source, targets)):
             search.fit(source, targets, client=client)
         fitted = search.best_map_
         fitted.selection_ = search
-    write(adata, key_added, design, pair[0], genes, fitted.displacement(source, client), fitted, asked.asked)
+    noted = {**asked.asked, "pool": pool, "match": match}
+    moves = fitted.displacement(source, client)
+    write(adata, key_added, design, pair[0], genes, moves, fitted, noted, pair[1])
     if asked.sets is not None:
         adata.uns[key_added]["gene_sets"] = asked.sets.record()
     if hasattr(fitted, "selection_"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 from occamap._validate import check_number
 from occamap.costs import L1, Cost, GroupLasso
 from occamap.errors import InputError
+from occamap.maps.noise import NOISE
 from occamap.tl.cells import Mask
 from occamap.tl.gene_sets import GeneSets, gene_sets_of
 from occamap.tl.weights import frozen_genes, gene_weights
 
-GAMMA, SETS_GAMMA = 0.3, 3.0  # strength where nothing else is asked for, without and with gene sets
+PLAIN_GAMMA, PLAIN_SETS_GAMMA = 0.3, 3.0  # default strength of maps that are not pooled, without and with gene sets
+SETS_NOISE = 2.0  # standard errors of a pooled difference: the default strength of pooled maps with gene sets
 FROZEN = "frozen"  # the group of genes that must not move
 
 
@@ -42,14 +45,27 @@ def penalty_of(
     l1_ratio: float | None,
     frozen: Any,
     weights: Any,
+    error: Callable[[Mask], float] | None = None,
 ) -> Penalty:
-    """The penalty, or an `InputError` for what does not go together; `control` are the control cells."""
+    """The penalty, or an `InputError` for what does not go together; `control` are the control cells.
+
+    error(free) is the standard error of a pooled difference in the genes that are free to move, of which the default
+    strength is a multiple; None if the map is not pooled.
+    """
     if gamma is not None:
         if cost is not None:
             raise InputError(f"gamma must not be given with cost, which has its own; got {gamma!r}")
         gamma = check_number(gamma, "gamma", 0)
-    default = GAMMA if gene_sets is None else SETS_GAMMA
-    strength, free = default if gamma is None else gamma, isinstance(cost, type)
+    plain, noise = (PLAIN_GAMMA, NOISE) if gene_sets is None else (PLAIN_SETS_GAMMA, SETS_NOISE)
+
+    def strength(still: Mask | None = None) -> float:
+        """γ as given, or what keeps out the noise of the genes that are not frozen."""
+        if gamma is not None:
+            return gamma
+        found = 0.0 if error is None else error(np.ones(int(genes.sum()), dtype=bool) if still is None else ~still)
+        return noise * found if found > 0 else plain
+
+    free = isinstance(cost, type)
     if gene_sets is not None:
         return _over_sets(adata, genes, strength, free, cost, gene_sets, l1_ratio, frozen, weights)
     if l1_ratio is not None:
@@ -57,14 +73,14 @@ def penalty_of(
     if cost is GroupLasso:
         raise InputError("gene_sets must be given with cost=GroupLasso: which genes move together")
     if frozen is None and weights is None:
-        return Penalty(L1(strength) if cost is None else cost, free)
+        return Penalty(L1(strength()) if cost is None else cost, free)
     return _weighted(adata, genes, control, strength, free, cost, frozen, weights)
 
 
 def _over_sets(
     adata: Any,
     genes: Mask,
-    strength: float,
+    strength: Callable[[Mask | None], float],
     free: bool,
     cost: Any,
     gene_sets: Any,
@@ -95,16 +111,23 @@ def _over_sets(
         sizes = np.array([*(np.sqrt(member.size) for member in sets.members), np.inf])
         groups[name] = np.flatnonzero(still)
     ratio = 0.0 if l1_ratio is None else check_number(l1_ratio, "l1_ratio", 0, 1)
-    made = GroupLasso(strength, groups, sizes, ratio)
+    made = GroupLasso(strength(still), groups, sizes, ratio)
     return Penalty(made, free, {"gene_sets": sets.origin, "l1_ratio": ratio, **asked}, sets)
 
 
 def _weighted(
-    adata: Any, genes: Mask, control: Any, strength: float, free: bool, cost: Any, frozen: Any, weights: Any
+    adata: Any,
+    genes: Mask,
+    control: Any,
+    strength: Callable[[Mask | None], float],
+    free: bool,
+    cost: Any,
+    frozen: Any,
+    weights: Any,
 ) -> Penalty:
     """An ℓ1 cost with a weight a gene; frozen genes have weight ∞, whatever else is asked for."""
     given = "frozen" if weights is None else "weights"
-    template = L1(strength) if cost is None or cost is L1 else cost
+    template = L1(1.0) if cost is None or cost is L1 else cost
     if not isinstance(template, L1):
         raise InputError(f"{given} must be given only with the cost L1, or with none; got {repr(cost)[:80]}")
     if template.weights is not None:
@@ -113,11 +136,14 @@ def _weighted(
     asked: dict[str, Any] = {}
     if weights is not None:
         made, asked["weights"] = gene_weights(adata, weights, genes, control)
+    still = None
     if frozen is not None:
         still, words = _still(adata, genes, frozen)
         made, asked = np.where(still, np.inf, made), asked | words
     if not np.isfinite(made).any():
         raise InputError(f"{given} must leave a gene that may move; all {made.size:,} are frozen")
+    if cost is None or cost is L1:
+        template = L1(strength(still))
     return Penalty(replace(template, weights=made), free, asked)
 
 

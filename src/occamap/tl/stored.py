@@ -19,8 +19,9 @@ from occamap.errors import InputError
 from occamap.maps import MongeMap
 from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
+from occamap.tl.resolution import match_of, pool_of
 
-SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory", "debias"
+SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,22 @@ class Stored:
             sp.csr_array(self.adata.layers[f"{self.key}_displacement"])[self.rows("control")][:, self.genes]
         )
 
+    def mass_within(self, groups: NDArray[np.int64], others: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+        """The share of the mass of each group of control cells that is matched with target cells of the same group.
+
+        `groups` and `others` are codes of the control and the target cells. NaN where the match was not kept.
+        """
+        key = f"{self.key}_match"
+        if key not in self.adata.obsp:
+            return np.full(count, np.nan)
+        weights = sp.csr_array(self.adata.obsp[key])[self.rows("control")][:, self.rows("target")].astype(np.float64)
+        rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
+        same = np.bincount(rows, weights.data * (groups[rows] == others[weights.indices]), minlength=groups.size)
+        every = np.bincount(rows, weights.data, minlength=groups.size)
+        share = np.divide(same, every, out=np.zeros_like(same), where=every > 0)
+        sizes = np.bincount(groups, minlength=count)
+        return np.asarray(np.bincount(groups, share, minlength=count) / np.maximum(sizes, 1))
+
     def groups(self) -> tuple[list[str], list[NDArray[np.int64]], NDArray[np.float64] | None] | None:
         """Names, genes (by their place among the used ones) and weights of the groups that the cost is over, if any.
 
@@ -105,6 +122,9 @@ class Stored:
         with _sound(self.key):
             params, cost = self.entry["params"], self.cost()
             rest = {name: _scalar(params[name]) for name in SETTINGS if name in params}
+            rows = self.rows("control"), self.rows("target")
+            rest["pool"] = pool_of(self.adata, _scalar(params.get("pool")), rows[0])
+            rest["match"] = match_of(self.adata, _scalar(params.get("match")), rows)
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 
@@ -117,8 +137,12 @@ def write(
     moves: sp.csr_array,
     fitted: MongeMap,
     asked: dict[str, Any] | None = None,
+    targets: Rows | None = None,
 ) -> None:
-    """Displacements to layers, genes to var, cells to obs, parameters (`asked` among them) and status to uns."""
+    """Displacements to layers, genes to var, cells to obs, the match to obsp, parameters and status to uns.
+
+    `asked` are parameters to note beside those of the map.
+    """
     n, d = adata.shape
     with warnings.catch_warnings():  # a view becomes an AnnData of its own, as with scanpy's functions
         warnings.filterwarnings("ignore", category=UserWarning, message=".*view.*")
@@ -131,8 +155,20 @@ def write(
         moving[rows] = np.diff(moves.indptr)
         distance[rows] = np.sqrt(moves.astype(np.float64).power(2).sum(axis=1))
         adata.obs[f"{key}_n_genes"], adata.obs[f"{key}_distance"] = moving, distance
+        response = np.full(n, np.nan)
+        response[rows] = along_mean(moves)
+        adata.obs[f"{key}_response"] = response
+        if targets is not None:
+            adata.obsp[f"{key}_match"] = _spread(fitted._largest_weights(), rows, targets, (n, n))
         adata.uns[key] = describe({**vars(design), **(asked or {})}, fitted)
-        _put_cost(adata, key, genes, fitted._towards.cost)
+        _put_cost(adata, key, genes, fitted._forward.cost)
+
+
+def along_mean(moves: sp.csr_array) -> NDArray[np.float64]:
+    """How far each row moves in the direction of the mean of all rows."""
+    mean = column_sums(moves)[0]
+    size = float(np.linalg.norm(mean))
+    return np.asarray(moves.astype(np.float64) @ (mean / size)) if size > 0 else np.zeros(moves.shape[0])
 
 
 def _put_cost(adata: Any, key: str, genes: Mask, cost: Cost) -> None:
@@ -159,7 +195,7 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
     settings = {name: getattr(fitted, name) for name in SETTINGS}
     return without_none(
         {
-            "params": {**asked, **settings, "cost": describe_cost(fitted._towards.cost)},
+            "params": {**resolution(fitted), **asked, **settings, "cost": describe_cost(fitted._forward.cost)},
             "status": str(report.status),
             "message": report.message,
             "epsilon": report.epsilon,
@@ -171,6 +207,16 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
             "versions": versions(),
         }
     )
+
+
+def resolution(fitted: MongeMap) -> dict[str, Any]:
+    """How a map is pooled and matched, in words or numbers."""
+    pool, match = fitted.pool, fitted.match
+    if sp.issparse(pool) or np.ndim(pool) > 0:
+        pool = "matrix" if sp.issparse(pool) or np.ndim(pool) == 2 else "labels"
+    if match is not None and not isinstance(match, int | np.integer):
+        match = "coordinates" if isinstance(match, tuple | list) else type(match).__name__
+    return {"pool": pool, "match": match}
 
 
 def describe_cost(cost: Cost) -> dict[str, Any]:
@@ -207,6 +253,8 @@ def _sound(key: str) -> Iterator[None]:
     """Say in a sentence where what stands in uns is not what was written there."""
     try:
         yield
+    except InputError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"adata.uns[{key!r}] is not what occamap.tl.monge_map wrote: run it again ({type(error).__name__}: {error})"
