@@ -55,7 +55,8 @@ def maps() -> tuple[list[oc.MongeMap], np.ndarray]:
     """Fitted maps, some with work that is done when it is first asked for, and new samples."""
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(40, 30)), rng.normal(size=(50, 30)) + 1
-    found = [oc.MongeMap(cost, n_jobs=2, debias=debias).fit(X, Y) for cost in COSTS for debias in (False, True)]
+    kinds: tuple[dict[str, Any], ...] = ({}, {"debias": True}, {"pool": 5, "match": 4})
+    found = [oc.MongeMap(cost, n_jobs=2, **kind).fit(X, Y) for cost in COSTS for kind in kinds]
     return found, rng.normal(size=(25, 30))
 
 
@@ -204,7 +205,7 @@ def can_be_read_only() -> bool:
 def run(tally: Tally) -> None:
     """The whole section."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what debias warns of, in every thread
+        warnings.simplefilter("ignore", FutureWarning)  # what debias warns of, in every thread
         threads_share_a_map(tally)
         for method in multiprocessing.get_all_start_methods():
             forked_and_spawned(tally, method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -72,6 +73,7 @@ def saved_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     import numpy as np
 
     import occamap as oc
+    from occamap.errors import MatchWarning
     from occamap.runs.fitting import fit
     from occamap.runs.options import MapOptions, Question
     from occamap.runs.paths import path
@@ -86,10 +88,12 @@ def saved_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     adata.obs["<i>type<i>"] = kinds.rename_categories(dict(zip(kinds.categories, TYPES, strict=False)))
     file = folder / "cells <1>.h5ad"
     adata.write_h5ad(file)
-    question = Question("condition", "control", "treated")
-    fit(file, folder / "fit", question, by="<i>type<i>", subsamples=3)
-    fit(file, folder / "auto", question, MapOptions(gamma="auto", max_density=0.4), subsamples=0)
-    path(file, folder / "path", question, gammas=[0.1, 0.5, 1.0], splits=2)
+    question, plain = Question("condition", "control", "treated"), MapOptions(gamma=0.3, pool="none", match="none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MatchWarning)  # so few cells mix
+        fit(file, folder / "fit", question, plain, by="<i>type<i>", subsamples=3)
+    fit(file, folder / "auto", question, MapOptions(gamma="auto", max_density=0.4, pool="none"), subsamples=0)
+    path(file, folder / "path", question, plain, gammas=[0.1, 0.5, 1.0], splits=2)
     oc.evaluate(
         file,
         groupby="condition",

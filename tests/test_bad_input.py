@@ -127,7 +127,11 @@ CALLS = {
         lambda: fit(epsilon=1e-300, x=1e-30 * X, y=1e-30 * Y),
         "epsilon must lead to an ε.*gives 0",
     ),
-    "perplexity of one point": (lambda: fit(X[:1], X[:1], epsilon=1, epsilon_scale="perplexity"), "epsilon"),
+    "perplexity < 1": (lambda: fit(epsilon=0.5, epsilon_scale="perplexity"), "epsilon must be at least 1.*got 0.5"),
+    "perplexity NaN": (
+        lambda: fit(epsilon=NAN, epsilon_scale="perplexity"),
+        "epsilon must be a finite number > 0; got nan",
+    ),
     "unknown epsilon_scale": (lambda: fit(epsilon_scale="mode"), "epsilon_scale must be one of 'mean'.*got 'mode'"),
     "unknown ties": (lambda: fit(ties="left"), "ties must be one of 'zero', 'occam'; got 'left'"),
     "unknown side": (lambda: fitted().potential(X, "left"), "side must be one of 'source', 'target'; got 'left'"),

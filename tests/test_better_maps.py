@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import ot
 import pytest
 import scipy.sparse as sp
-from typer.testing import CliRunner
 
 import occamap as oc
-from occamap._validate import check_samples
-from occamap.cli.app import app
-from occamap.costs import lanes
-from occamap.costs.generic import GenericDisplacer
 from occamap.errors import InputError
-from occamap.genes.halves import complementary_halves
-from occamap.genes.refits import refitted_means
-from occamap.maps import debias
-from occamap.maps.debias import WARNING, _field
-from occamap.run_record import RunRecord
-from occamap.runs.options import MapOptions, Question
-from occamap.tl.stored import read
+from occamap.maps.debias import WARNING
 
-pytestmark = pytest.mark.filterwarnings("ignore:debias=True leaves out")
+pytestmark = pytest.mark.filterwarnings("ignore:debias=True is deprecated")
 
 COSTS = [oc.L1(0.4), oc.L1(0.3, weights=np.linspace(0.0, 2.0, 30)), oc.STVS(0.5), oc.KOverlap(0.5, k=4)]
 
@@ -71,43 +59,6 @@ def test_the_support_is_that_of_the_definition_with_potentials_of_POT(cost: oc.C
     found = debiased.displacement(new).toarray()
     np.testing.assert_allclose(found, np.where(expected, moves, 0.0), atol=1e-12)
     assert 0 < np.count_nonzero(found) < np.count_nonzero(moves)
-
-
-@pytest.mark.parametrize("cost", [*COSTS[:3], oc.SqL2()], ids=repr)
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("block", [7, 2**13])
-def test_fields_at_entries_are_the_whole_fields_there(
-    cost: oc.Cost, sparse: bool, dtype: type, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lanes, "WEIGHTS_BYTES", block * lanes.LANES * np.dtype(dtype).itemsize)
-    monkeypatch.setattr(lanes, "TILE_BYTES", 11 * lanes.LANES * 8)
-    Y, X = cells(0, 40).astype(dtype), cells(1, 15).astype(dtype)
-    Y, X = (Y, X) if sparse else (Y.toarray(), X.toarray())
-    side = oc.MongeMap(cost).fit(cells(2, 20), Y)._towards
-    weights = np.random.default_rng(3).dirichlet(np.ones(40), 15)
-    pattern = sp.csr_array(sp.random_array((15, 30), density=0.4, random_state=np.random.default_rng(4)))
-    rows, samples = np.repeat(np.arange(15), np.diff(pattern.indptr)), check_samples(X, "X")
-    fast = _field(side, cost._displacer(side.anchors), samples, weights, pattern)
-    whole = _field(side, GenericDisplacer(cost, side.anchors), samples, weights, pattern)
-    np.testing.assert_allclose(fast, whole[rows, pattern.indices], atol=1e-12)
-    assert np.abs(fast).max() > 0.5
-
-
-@pytest.mark.parametrize("cost", COSTS[:3], ids=repr)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_the_kernel_keeps_what_the_definition_keeps(
-    cost: oc.Cost, dtype: type, sparse: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, Y, new = (part.astype(dtype) for part in (cells(0, 60), cells(1, 70, raised=20.0), cells(2, 150)))
-    X, Y, new = (X, Y, new) if sparse else (X.toarray(), Y.toarray(), new.toarray())
-    fitted = oc.MongeMap(cost, 0.05, debias=True, tol=1e-9).fit(X, Y)
-    fast = fitted.displacement(new)
-    monkeypatch.setattr(debias, "LaneDisplacer", type("Nobody", (), {}))
-    slow = fitted.displacement(new)
-    assert (fast != slow).nnz == 0
-    assert 0 < fast.nnz < oc.MongeMap(cost, 0.05, tol=1e-9).fit(X, Y).displacement(new).nnz
 
 
 @pytest.mark.parametrize("relax", [0.0, 0.5, 1.0])
@@ -178,55 +129,6 @@ def test_equal_samples_have_no_others_to_be_compared_with() -> None:
     np.testing.assert_allclose(moves, np.tile([2.0, 0.0, 0.0], (5, 1)), atol=1e-6)
 
 
-def test_tl_passes_it_on_and_halves_are_debiased_too() -> None:
-    pytest.importorskip("anndata")
-    adata = oc.datasets.simulate_perturbation(60, 50, 100, effect=2.0, density=0.4).to_anndata()
-    asked = {"groupby": "condition", "control": "control", "target": "treated", "gamma": 0.2}
-    plain = oc.tl.monge_map(adata.copy(), **asked)
-    fitted = oc.tl.monge_map(adata, **asked, debias=True)
-    control = adata[adata.obs["condition"] == "control"]
-    moves = fitted.displacement(control)
-    assert fitted.debias
-    assert 0 < moves.nnz < plain.displacement(control).nnz
-    stored = read(adata, "occamap")
-    assert (stored.moves() != moves).nnz == 0
-    like = stored.unfitted()
-    assert like.debias is True
-    X, Y, groups = stored.cells("control"), stored.cells("target"), np.zeros(60, np.int64)
-    halves = complementary_halves(groups, 50, 4, np.random.default_rng(0))
-    shared, alone = (refitted_means(like, X, Y, groups, halves, share=share) for share in (True, False))
-    np.testing.assert_allclose(shared, alone, atol=1e-5)
-    assert np.abs(shared - refitted_means(like.set_params(debias=False), X, Y, groups, halves)).max() > 0.01
-    for held_out in ({"gammas": [0.1, 0.2], "gamma": None}, {"epsilon": "auto"}, {"cost": oc.STVS, "gamma": None}):
-        with pytest.raises(InputError, match="debias must be False where held-out cells choose; got True"):
-            oc.tl.monge_map(adata, **{**asked, **held_out}, debias=True)
-
-
-def test_a_run_passes_it_on_and_records_it(tmp_path: Path) -> None:
-    pytest.importorskip("anndata")
-    from occamap.runs.fitting import fit
-    from occamap.runs.paths import path
-
-    adata = oc.datasets.simulate_perturbation(60, 50, 100, effect=2.0, density=0.4).to_anndata()
-    adata.write_h5ad(tmp_path / "cells.h5ad")
-    asked = ["fit", str(tmp_path / "cells.h5ad"), "--groupby=condition", "--control=control", "--target=treated"]
-    for name, more in {"plain": [], "debiased": ["--debias"]}.items():
-        done = CliRunner().invoke(app, [*asked, *more, "--subsamples=2", f"--out={tmp_path / name}"])
-        assert done.exit_code == 0, done.output
-    plain, debiased = (RunRecord.read(tmp_path / name) for name in ("plain", "debiased"))
-    assert (plain.parameters["debias"], debiased.parameters["debias"]) == (False, True)
-    assert (plain.warnings, debiased.warnings) == ((), (WARNING,))
-    assert 0 < debiased.result["density"] < plain.result["density"]
-    assert 0 <= debiased.result["null"]["density"] < plain.result["null"]["density"]
-    moves = oc.load(tmp_path / "debiased" / "map.occamap").displacement(adata[:60])
-    assert moves.nnz == round(debiased.result["density"] * 60 * 100)
-    question = Question("condition", "control", "treated")
-    with pytest.raises(InputError, match="debias must not be given where held-out cells choose"):
-        fit(tmp_path / "cells.h5ad", tmp_path / "no", question, MapOptions(gamma="auto", debias=True))
-    with pytest.raises(InputError, match="debias must be given only where one map is fitted; got True"):
-        path(tmp_path / "cells.h5ad", tmp_path / "no", question, MapOptions(debias=True))
-
-
 def test_it_warns_once_and_refuses_what_it_is_not_for() -> None:
     X, Y = cells(0, 20), cells(1, 20)
     fitted = oc.MongeMap(debias=True).fit(X, Y)
@@ -236,6 +138,7 @@ def test_it_warns_once_and_refuses_what_it_is_not_for() -> None:
         fitted.displacement(X)
     assert [str(w.message) for w in told] == [WARNING]
     assert told[0].filename == __file__
+    assert told[0].category is FutureWarning
     with pytest.raises(InputError, match="reach must be None with debias=True"):
         oc.MongeMap(debias=True, reach=1.0).fit(X, Y)
     with pytest.raises(InputError, match="debias must be True or False; got 'yes'"):

@@ -96,7 +96,7 @@ def test_fit_writes_what_tl_gives(cells, fitted):
     written = pd.read_csv(out / "genes.csv", index_col="gene")
     pd.testing.assert_frame_equal(written, table)
     rows = pd.read_csv(out / "cells.csv")
-    assert list(rows.columns) == ["cell", "n_genes", "distance"]
+    assert list(rows.columns) == ["cell", "n_genes", "distance", "response"]
     assert rows["cell"].tolist() == adata.obs_names[:40].tolist()
     assert pd.read_csv(out / "targets.csv")["cell"].tolist() == adata.obs_names[40:].tolist()
     assert rows["n_genes"].tolist() == adata.obs["occamap_n_genes"][:40].astype(int).tolist()
@@ -108,17 +108,31 @@ def test_fit_writes_what_tl_gives(cells, fitted):
     assert table.index[10] not in told
 
 
+def test_many_target_cells_for_each_control_cell(tmp_path):
+    oc.datasets.simulate_perturbation(80, 1500, 500).to_anndata().write_h5ad(tmp_path / "cells.h5ad")
+    told = run("fit", tmp_path / "cells.h5ad", *PAIR, "--subsamples", 2, "--out", tmp_path / "run").stdout
+    record = RunRecord.read(tmp_path / "run")
+    rule = "perplexity 10, raised to 37.5 effective targets, since there are 18.8 targets for each source sample"
+    assert rule in " ".join(told.split())
+    assert record.result["epsilon_rule"] == rule
+    assert record.result["status"] == "converged"
+    assert record.result["effective_targets"] == pytest.approx(37.5, rel=0.01)
+    assert record.warnings == ()
+
+
 def test_the_record_of_a_run_says_it_all(data, fitted):
     record = RunRecord.read(fitted[0])
     assert record.command == "fit"
     assert record.data.path == str(data)
     assert record.data.shape == (70, 120)
     assert set(record.files.values()) == FILES
-    asked = {"cost": "l1", "gamma": 0.3, "epsilon": 10.0, "epsilon_scale": "perplexity", "subsamples": 3, "k": None}
+    asked = {"cost": "l1", "gamma": None, "epsilon": 10.0, "epsilon_scale": "perplexity", "subsamples": 3, "k": None}
+    asked |= {"pool": "auto", "match": "auto"}
     assert record.parameters.items() >= {**asked, "counts": "refuse", "tol": 1e-4, "max_iter": 2000}.items()
     assert record.result["status"] == "converged"
     assert record.result["n_cells"] == 40
     assert 9 < record.result["effective_targets"] < 11
+    assert record.result["gamma"] == oc.load(fitted[0] / "map.occamap").cost.gamma > 0.3
     assert record.result["diagnostics"] is None
     assert record.warnings == ()
     assert {"occamap", "numpy", "anndata"} <= set(record.versions)
@@ -604,3 +618,127 @@ def test_transform_writes_plain_files_alone(data, fitted, kind, tmp_path):
 def test_fit_does_not_write_into_an_evaluation(data, tmp_path):
     run("evaluate", data, *TRIAL, "--out", tmp_path / "e")
     assert "must not hold an evaluation" in refused("fit", data, *QUICK, "--out", tmp_path / "e")
+
+
+# -- resolution ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def placed(cells, tmp_path_factory):
+    """A file of cells with a graph and coordinates."""
+    adata = cells.copy()
+    adata.obsp["graph"] = sp.csr_matrix(np.random.default_rng(0).random((70, 70)))
+    adata.obsm["X_pca"] = adata.X.toarray()[:, :5].astype(float)
+    path = tmp_path_factory.mktemp("cells") / "placed.h5ad"
+    adata.write_h5ad(path)
+    return path
+
+
+RESOLUTIONS = [("auto", "auto"), ("none", "none"), ("none", "auto"), ("10", "5"), ("cell_type", "auto")]
+RESOLUTIONS += [("graph", "X_pca")]
+
+
+@pytest.mark.parametrize(("pool", "match"), RESOLUTIONS)
+def test_pool_and_match_are_those_of_tl(placed, pool, match, tmp_path):
+    run("fit", placed, *PAIR, "--subsamples", 2, "--pool", pool, "--match", match, "--out", tmp_path / "run")
+    record = RunRecord.read(tmp_path / "run")
+    values = {"10": 10, "5": 5}
+    assert [record.parameters[name] for name in ("pool", "match")] == [values.get(text, text) for text in (pool, match)]
+    adata, values = anndata.read_h5ad(placed), values | {"none": None}
+    asked = {"pool": values.get(pool, pool), "match": values.get(match, match)}
+    model = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated", **asked)
+    assert record.parameters["gamma"] is None
+    assert record.result["gamma"] == model.cost.gamma
+    assert (model.cost.gamma == 0.3) == (pool == "none")
+    written = pd.read_csv(tmp_path / "run" / "genes.csv", index_col="gene")
+    pd.testing.assert_frame_equal(written, oc.tl.gene_table(adata, subsamples=2))
+    rows = pd.read_csv(tmp_path / "run" / "cells.csv")
+    np.testing.assert_allclose(rows["response"], adata.obs["occamap_response"][:40])
+    moves = oc.load(tmp_path / "run" / "map.occamap").displacement(adata[:40])
+    assert (moves != model.displacement(adata[:40])).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--pool", "celltype"], "('cell_type', 'condition', 'graph'); got 'celltype'"),
+        (["--pool", "0"], "--pool must be an integer ≥ 1; got 0"),
+        (["--pool", "-3"], "--pool must be"),
+        (["--pool", "0.5"], "--pool must be"),
+        (["--match", "X_umap"], "('X_pca'); got 'X_umap'"),
+        (["--match", "0"], "--match must be an integer ≥ 1; got 0"),
+        (["--match", "10", "--gamma", "auto"], "--match must be"),
+        (["--pool", "cell_type", "--gamma", "auto"], "--pool must be"),
+    ],
+)
+def test_wrong_resolutions_are_told_in_a_sentence(placed, options, told, tmp_path):
+    said = refused("fit", placed, *QUICK, *options, "--out", tmp_path / "run")
+    assert told in " ".join(said.split())
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("pool", ["10", "auto", "none"])
+def test_path_has_a_pool(data, pool, tmp_path):
+    grid = ["--gammas", "0.1,0.5", "--splits", 2, "--pool", pool]
+    told = json.loads(run("path", data, *PAIR, *grid, "--out", tmp_path / "path", "--json").stdout)
+    assert str(told["parameters"]["pool"]) == pool
+    assert oc.load(tmp_path / "path" / "map.occamap").pool == {"10": 10, "none": None}.get(pool, pool)
+
+
+@pytest.mark.parametrize("pool", ["10", "auto", "none"])
+def test_evaluate_has_a_pool(data, pool, tmp_path):
+    kept = {"10": 10, "none": None}.get(pool, pool)
+    told = json.loads(run("evaluate", data, *TRIAL, "--pool", pool, "--out", tmp_path / "e", "--json").stdout)
+    assert told["parameters"]["pool"] in (kept, pool)
+    table = oc.evaluate(
+        data,
+        groupby="condition",
+        control="control",
+        costs=["sql2", "l1"],
+        gammas=[0.1, 1.0],
+        splits=2,
+        components=5,
+        markers=10,
+        pool=kept,
+    )
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "e" / "evaluation.parquet"), table)
+
+
+@pytest.mark.parametrize("command", ["path", "evaluate"])
+def test_held_out_cells_have_no_column_to_pool_by(data, command, tmp_path):
+    asked = PAIR if command == "path" else TRIAL
+    said = refused(command, data, *asked, "--pool", "cell_type", "--out", tmp_path / "run")
+    assert "--pool must be" in said
+    assert "got 'cell_type'" in " ".join(said.split())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("asked", [["--pool", "none", "--match", "none"], ["--pool", "10", "--match", "4"], []])
+def test_the_command_in_the_report_repeats_the_resolution(data, asked, tmp_path):
+    from occamap.reports.again import command
+
+    run("fit", data, *QUICK, *asked, "--out", tmp_path / "run")
+    text = command(RunRecord.read(tmp_path / "run"), str(tmp_path / "again"))
+    pool, match = (asked[1], asked[3]) if asked else ("auto", "auto")
+    assert f" --pool={pool} " in text
+    assert f" --match={match} " in text
+    assert text.partition(" --seed")[0] in (tmp_path / "run" / "report.html").read_text()
+    words = shlex.split(text)
+    run("fit", data, *words[3:])
+    assert (tmp_path / "again" / "genes.csv").read_bytes() == (tmp_path / "run" / "genes.csv").read_bytes()
+
+
+def test_mixing_is_a_line_and_recorded(cells, tmp_path):
+    adata = cells.copy()
+    adata.obs["batch"] = np.where(np.arange(70) < 5, "control only", "both")
+    adata.write_h5ad(tmp_path / "x.h5ad")
+    command = [sys.executable, "-m", "occamap", "fit", str(tmp_path / "x.h5ad"), *PAIR, "--subsamples", "2"]
+    command += ["--by", "batch", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("occamap: warning: Control cells of some groups of 'batch'")
+    assert "converge" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    told = RunRecord.read(tmp_path / "run").warnings
+    assert [text.startswith("Control cells of some groups") for text in told] == [True]

@@ -15,6 +15,7 @@ from soak.commands import JOBS, finish, write_cells
 from soak.tally import Tally
 
 
+@pytest.mark.filterwarnings("ignore:debias=True is deprecated")
 def test_threads_share_maps():
     tally = Tally("concurrency", share=0.1)
     with warnings.catch_warnings():
@@ -26,6 +27,7 @@ def test_threads_share_maps():
 
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore:This process:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:debias=True is deprecated")
 def test_maps_reach_worker_processes(method):
     tally = Tally("concurrency", share=0.1)
     concurrency.forked_and_spawned(tally, method)

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from occamap import L1, STVS, Cost, GroupLasso, KOverlap, MongeMap, SqL2, Subspace, costs, load
+from occamap._validate import Samples, check_samples
+from occamap.costs.generic import Displacer, Field, GenericDisplacer
 
 Floats = NDArray[np.float64]
 D = 6
@@ -392,6 +394,80 @@ def test_ties_occam_takes_the_element_that_moves_least(cost: Cost) -> None:
         low, high = least_conjugate(cost, X[i] - Y, p)
         scale = 1e-3 + 0.02 * abs(high)
         assert low - scale <= found <= high + scale
+
+
+def field_of(displacer: Displacer, cost: Cost, X: Samples, p: Floats, start: int = 0, stop: int = D) -> Field:
+    """The field of each row in the features start:stop, with all its parts; the sets of ties are refused for some."""
+    balls = None if latent(cost) else cost._n_balls(D)
+    found = Field.empty(X.shape[0], stop - start, displacer.dtype, shifts=True, balls=balls)
+    for part in (found.slopes, found.shifts, found.slack):
+        part.fill(np.nan)  # everything has to be written; balls are 0 unless there are any
+    displacer.field(X, p, found, start)
+    return found
+
+
+def check_field(cost: Cost, found: Field, wanted: Field, features: slice, **close: float) -> None:
+    """Part by part; nobody reads the slack of a frozen feature, or a ball of radius 0."""
+    free = ~np.isinf(strengths(cost))
+    np.testing.assert_allclose(found.slopes, wanted.slopes[:, features], **close)
+    np.testing.assert_allclose(found.shifts, wanted.shifts[:, features], **close)
+    assert found.slack.shape[0] == wanted.slack.shape[0]
+    np.testing.assert_allclose(found.slack[:, free[features]], wanted.slack[:, features][:, free[features]], **close)
+    np.testing.assert_allclose(gamma(cost) * found.balls, gamma(cost) * wanted.balls, **close)
+
+
+def accuracy(cost: Cost, dtype: Any) -> dict[str, float]:
+    """Tolerances for fields and moves in this precision."""
+    if latent(cost):
+        return {"rtol": 1e-3, "atol": 1e-4}
+    digits = 1e-9 if dtype == np.float64 else 2e-6
+    return {"rtol": digits, "atol": digits * (1 + gamma(cost))}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@costs_where(lambda _: True)
+def test_the_field_follows_its_definition(cost: Cost, wrap: Any, dtype: Any) -> None:
+    """Slopes, shifts, slack and balls are those of `GenericDisplacer`, in all features and in ranges of them."""
+    X, Y = (check_samples(wrap(rows.astype(dtype)), "X") for rows in samples(cost))
+    p = np.random.default_rng(0).dirichlet(np.full(Y.shape[0], 0.5), size=X.shape[0])
+    displacer, plain = cost._displacer(Y), GenericDisplacer(cost, Y.astype(np.float64))
+    wanted, close = field_of(plain, cost, X.astype(np.float64), p), accuracy(cost, dtype)
+    for start, stop in ((0, D), (0, 1), (2, D), (1, 4)):
+        check_field(cost, field_of(displacer, cost, X, p, start, stop), wanted, slice(start, stop), **close)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@costs_where(lambda _: True)
+def test_moves_are_minus_the_prox_of_the_field(cost: Cost, wrap: Any) -> None:
+    """Of its element with sign(0) = 0, or of the one that moves least."""
+    X, Y = (check_samples(wrap(rows), "X") for rows in samples(cost))
+    p = np.random.default_rng(0).dirichlet(np.full(Y.shape[0], 0.5), size=X.shape[0])
+    displacer = cost._displacer(Y)
+    found, close = field_of(displacer, cost, X, p), accuracy(cost, np.float64)
+    moves = displacer.block(X, lambda _: p, 0, 0.0).toarray()
+    np.testing.assert_allclose(moves, -cost.prox(found.slopes), **close)
+    if not latent(cost):
+        parts = zip(found.slopes, found.slack, found.balls, strict=True)
+        least = np.array([cost._least(*(part.copy() for part in row)) for row in parts])
+        np.testing.assert_allclose(displacer.block(X, lambda _: p, 1, 0.0).toarray(), -cost.prox(least), **close)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@costs_where(lambda _: True)
+def test_pool_of_one_is_the_plain_map(cost: Cost, wrap: Any) -> None:
+    """The neighbourhood of one fitted sample is the sample itself, however ties and shrinkage are read."""
+    X, Y = map(wrap, samples(cost))
+    m = MongeMap(cost, epsilon=0.5, epsilon_scale="absolute").fit(X, Y)
+    for ties in ("zero",) if latent(cost) else ("zero", "occam"):
+        m.set_params(ties=ties)
+        clear = np.ones((X.shape[0], D), dtype=bool)
+        for relax in (0.0, 0.5):
+            plain = m.set_params(pool=None, relax=relax).displacement(X).toarray()
+            pooled = m.set_params(pool=1).displacement(X).toarray()
+            np.testing.assert_allclose(pooled[clear], plain[clear], **accuracy(cost, np.float64))
+            clear = (np.abs(plain) > 1e-3) | ((plain == 0) & (pooled == 0))  # a move of 1e-16 relaxes to a large one
+        assert clear.mean() > 0.5
 
 
 def test_every_cost_of_the_package_is_held_to_the_contract() -> None:

@@ -20,6 +20,7 @@ from occamap.tl.stored import read  # noqa: E402
 from occamap.tl.weights import dispersion_weights, frozen_genes, matching  # noqa: E402
 
 PAIR = {"groupby": "condition", "control": "control", "target": "treated"}
+PLAIN = {**PAIR, "pool": None, "match": None}
 KEYS = "occamap_displacement"
 
 
@@ -38,7 +39,7 @@ def adata():
 
 
 def moves(adata, **asked) -> np.ndarray:
-    oc.tl.monge_map(adata, **PAIR, **asked)
+    oc.tl.monge_map(adata, **{**PLAIN, **asked})
     return adata.layers[KEYS].toarray()
 
 
@@ -51,6 +52,19 @@ def test_frozen_genes_neither_move_nor_count(adata):
     np.testing.assert_allclose(found[:, ~still], moves(rest), atol=1e-5)
     assert np.isinf(adata.var["occamap_weight"][still]).all()
     assert (adata.var["occamap_weight"][~still] == 1).all()
+
+
+def test_frozen_genes_do_not_count_in_pooled_maps(adata):
+    """Not in the match, the neighbourhoods or the default γ: the map is the same, whatever their values."""
+    still = adata.var_names.str.match("MT-|RPL")
+    before = oc.tl.monge_map(adata, **PAIR, frozen=["MT-*", "RPL*"])
+    found = adata.layers[KEYS].toarray()
+    adata.X = adata.X.multiply(np.where(still, 20, 1)).tocsr().astype(np.float32)
+    after = oc.tl.monge_map(adata, **PAIR, frozen=["MT-*", "RPL*"])
+    assert found.any()
+    assert not found[:, still].any()
+    assert after.cost.gamma == before.cost.gamma
+    np.testing.assert_array_equal(adata.layers[KEYS].toarray(), found)
 
 
 @pytest.mark.parametrize(

@@ -180,8 +180,8 @@ def test_edited_meta_data_are_refused(keys: str, path: Path) -> None:
 
 def test_a_later_version_asks_for_an_upgrade(path: Path) -> None:
     meta, members = unpack(path)
-    later = pack(path, {**meta, "version": 2, "versions": {"occamap": "9.9"}}, members)
-    with pytest.raises(ModelFileError, match=r"forged.*version 2, written by occamap 9\.9.*upgrade"):
+    later = pack(path, {**meta, "version": 3, "versions": {"occamap": "9.9"}}, members)
+    with pytest.raises(ModelFileError, match=r"forged.*version 3, written by occamap 9\.9.*upgrade"):
         load(later)
 
 

@@ -111,8 +111,8 @@ def test_passes_add_up_to_the_definitions(tmp_path: Any) -> None:
     }
     with Workers(2) as workers:
         for scale, value in wanted.items():
-            schedule, _ = EpsilonRule(1.0, scale).resolve(costs, a, b, workers, None)  # type: ignore[arg-type]
-            assert schedule[-1] == pytest.approx(value, rel=1e-12)
+            choice = EpsilonRule(1.0, scale).resolve(costs, a, b, workers, None)  # type: ignore[arg-type]
+            assert choice.steps[-1] == pytest.approx(value, rel=1e-12)
         found = solve(costs, a, b, [0.1 * mean], tol=1e-10, workers=workers)
     plan = weight * np.exp((found.f[:, None] + found.g - C) / found.epsilon)
     np.testing.assert_allclose(plan.sum(axis=0), b, atol=1e-10)

@@ -28,6 +28,7 @@ from occamap.tl.gmt import read_gmt  # noqa: E402
 from occamap.tl.stored import read  # noqa: E402
 
 PAIR = {"groupby": "condition", "control": "control", "target": "treated"}
+PLAIN = {**PAIR, "pool": None, "match": None}
 HOSTILE = "a/b <script>=1+1‮"
 
 
@@ -206,7 +207,7 @@ def test_the_cost_is_the_group_lasso_over_the_sets(adata):
     cost = oc.GroupLasso(0.2, place, l1_ratio=0.25)
     assert m.cost == cost
     control, treated = (adata[adata.obs["condition"] == group].X for group in ("control", "treated"))
-    alone = oc.MongeMap(cost, 10.0, "perplexity", relax=1.0).fit(control, treated)
+    alone = oc.MongeMap(cost, 10.0, "perplexity", relax=1.0, pool="auto", match=30).fit(control, treated)
     found = adata.layers["occamap_displacement"].toarray()[: control.shape[0]]
     np.testing.assert_allclose(found, alone.displacement(control).toarray(), atol=1e-6)
 
@@ -306,7 +307,7 @@ def by_hand(moves: np.ndarray, members: list[int]) -> dict[str, float]:
 @pytest.mark.parametrize("block", [1, 2**22])
 def test_the_table_by_hand(adata, monkeypatch, block):
     """Overlapping sets, on a map of ℓ1; whatever the number of cells that are looked at at a time."""
-    oc.tl.monge_map(adata, **PAIR, cost=oc.L1(1.0))
+    oc.tl.monge_map(adata, **PLAIN, cost=oc.L1(1.0))
     monkeypatch.setattr(sys.modules["occamap.tl.pathway_table"], "BLOCK", block)
     rng = np.random.default_rng(0)
     members = {f"s{k}": sorted(rng.choice(adata.n_vars, 7, replace=False)) for k in range(12)}
@@ -384,7 +385,7 @@ def single_genes(adata, sets, wanted: float):
     low, high = 0.01, 100.0
     for _ in range(12):
         gamma = float(np.sqrt(low * high))
-        oc.tl.monge_map(adata, **PAIR, cost=oc.L1(gamma), key_added="single")
+        oc.tl.monge_map(adata, **PLAIN, cost=oc.L1(gamma), key_added="single")
         low, high = (gamma, high) if density(adata, "single") > wanted else (low, gamma)
     assert density(adata, "single") == pytest.approx(wanted, rel=0.05)
     return oc.tl.pathway_table(adata, key="single", gene_sets=sets)
@@ -393,7 +394,7 @@ def single_genes(adata, sets, wanted: float):
 def test_a_planted_pathway_among_overlapping_decoys():
     """It is the first; sets that share genes with it come after it."""
     adata, sets = planted(0, True, n=30, d=240, size=20, shift=0.8)
-    oc.tl.monge_map(adata, **PAIR, gene_sets=sets, gamma=6.0, tol=1e-2)
+    oc.tl.monge_map(adata, **PLAIN, gene_sets=sets, gamma=6.0, tol=1e-2)
     found = oc.tl.pathway_table(adata)
     assert found.index[0] == "planted"
     assert margin(found, "shift") > 1.5
@@ -403,7 +404,7 @@ def test_a_planted_pathway_among_overlapping_decoys():
 def test_a_planted_pathway_among_decoys(seed):
     """It is the first, by more than with ℓ1 at equal density, where every set moves in almost every cell."""
     adata, sets = planted(seed, overlapping=False)
-    oc.tl.monge_map(adata, **PAIR, gene_sets=sets, gamma=6.0)
+    oc.tl.monge_map(adata, **PLAIN, gene_sets=sets, gamma=6.0)
     found = oc.tl.pathway_table(adata)
     single = single_genes(adata, sets, density(adata, "occamap"))
     assert found.index[0] == "planted"
@@ -435,7 +436,11 @@ def test_the_command_line(adata, tmp_path):
     asked, result = record["parameters"], record["result"]
     assert (asked["cost"], asked["l1_ratio"], asked["frozen"]) == ("grouplasso", 0.1, ["G0[0-2]"])
     assert asked["gene_sets"].endswith("sets.gmt")
-    assert (result["gene_sets"]["n_sets_dropped"], result["n_frozen"], result["gamma"]) == (1, 3, 3.0)
+    assert (result["gene_sets"]["n_sets_dropped"], result["n_frozen"]) == (1, 3)
+    like = oc.tl.monge_map(adata, **PAIR, gene_sets=str(tmp_path / "sets.gmt"), frozen="G0[0-2]")
+    assert (asked["gamma"], result["gamma"]) == (None, pytest.approx(like.cost.gamma))
+    alone = json.loads(run("--json", "--pool", "none", "--match", "none", "--out", tmp_path / "alone").stdout)
+    assert alone["result"]["gamma"] == 3.0
     assert set(result["gene_sets"]["names"]) == set(names.values())
     table = pd.read_csv(tmp_path / "run/pathways.csv", index_col="pathway", keep_default_na=False)
     kept = anndata.read_h5ad(tmp_path / "run/cells.h5ad")

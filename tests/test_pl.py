@@ -34,7 +34,8 @@ def _closed():
 @functools.cache
 def _fitted():
     adata = oc.datasets.simulate_perturbation(90, 70, 60, effect=1.5, n_moved=8, density=0.3).to_anndata()
-    oc.tl.monge_map(adata, groupby="condition", control="control", target="treated", n_jobs=1)
+    asked = {"groupby": "condition", "control": "control", "target": "treated"}
+    oc.tl.monge_map(adata, **asked, pool=None, match=None, n_jobs=1)
     X = adata.X.toarray().astype(np.float64)
     centred = X - X.mean(axis=0)
     adata.varm["PCs"] = np.linalg.svd(centred, full_matrices=False)[2][:6].T
@@ -218,6 +219,7 @@ def test_bars_do_not_depend_on_the_order_of_the_table_and_skip_what_is_not_known
     assert len(oc.pl.genes(table, n=10_000).patches) == (table["mean"].fillna(0) != 0).sum()
 
 
+@pytest.mark.filterwarnings("ignore:Control cells of some groups")
 def test_a_group_of_a_split_table():
     adata = cells()
     table = oc.tl.gene_table(adata, by="cell_type", wilcoxon=False)

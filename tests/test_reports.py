@@ -260,15 +260,6 @@ def test_weights_are_repeated_and_told_of(of_sets, weights, said):
     assert "gene sets" not in words.methods(record, view.view(run))
 
 
-def test_debias_is_repeated_and_told_of_but_does_not_go_with_a_search(of_sets):
-    run, _ = read(of_sets / "run")
-    record = replace(run.record, parameters={**run.record.parameters, "debias": True})
-    assert "--debias" in shlex.split(command(record))
-    assert "--debias" not in shlex.split(search(record))
-    assert "towards one another, too, were left out" in words.methods(record, view.view(run))
-    assert "towards one another" not in words.methods(run.record, view.view(run))
-
-
 def test_names_with_a_carriage_return_survive_the_tables(tmp_path):
     from occamap._files import put_table
     from occamap.reports.saved import _table

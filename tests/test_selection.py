@@ -84,7 +84,8 @@ def test_the_choice_is_fitted_on_all_samples(tmp_path: Path) -> None:
     np.testing.assert_allclose(cv.transform(X), alone.transform(X), atol=1e-8)
     np.testing.assert_allclose(cv.inverse_transform(Y), alone.inverse_transform(Y), atol=1e-8)
     assert cv.gamma_ == row.gamma
-    assert cv.best_params_ == {"cost": L1(row.gamma), "epsilon": row.epsilon, "ties": "zero", "relax": row.relax}
+    reading = {"ties": "zero", "relax": row.relax, "pool": None}
+    assert cv.best_params_ == {"cost": L1(row.gamma), "epsilon": row.epsilon, **reading}
     assert cv.n_features_in_ == D
     assert cv.n_splits_ == 3
     cv.save(tmp_path / "map.occamap")
@@ -191,15 +192,22 @@ def test_cells_that_did_not_converge_are_kept_and_marked() -> None:
     assert cv.results_["status"].tolist() == ["max_iter"]
 
 
-def test_effective_targets_that_cannot_be_had_cost_one_cell_and_not_the_run() -> None:
-    y = np.repeat(sample(6, 2, shift=3.0), 10, axis=0)  # each target ten times: fewer than ten cannot be had
-    cv = MongeMapCV(L1, [0.5, 2.0], epsilon=[3, 20], epsilon_scale="perplexity", cv=2, relax=0.0).fit(X, y)
+def test_an_epsilon_that_cannot_be_had_costs_one_cell_and_not_the_run() -> None:
+    grid = {"epsilon": [1e-14, 0.5], "epsilon_scale": "max", "cv": 2, "relax": 0.0}
+    cv = MongeMapCV(L1, [0.5, 2.0], **grid).fit(X, sample(60, 2, shift=3.0))
     assert set(cv.results_["status"][:2]) == {"no epsilon"}
-    assert "effective targets cannot be reached" in cv.results_["message"][0]
+    assert "epsilon must be at least 1e-13 of the mean cost" in cv.results_["message"][0]
     assert np.isnan(cv.results_["mean_divergence"][:2]).all()
     assert cv.results_["converged"].tolist() == [False, False, True, True]
-    assert cv.best_params_["epsilon"] == 20
+    assert cv.best_params_["epsilon"] == 0.5
     cv.plot()
+
+
+def test_effective_targets_that_cannot_be_had_are_replaced_by_a_nearby_number() -> None:
+    y = np.repeat(sample(6, 2, shift=3.0), 10, axis=0)  # each target ten times, in one half about five times
+    cv = MongeMapCV(L1, [0.5, 2.0], epsilon=[3, 20], epsilon_scale="perplexity", cv=2, relax=0.0).fit(X, y)
+    assert cv.results_["converged"].all()
+    assert (cv.results_["mean_effective_targets"][:2] > 3).all()
 
 
 def test_names_of_features_and_costs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from occamap import L1, STVS, KOverlap, MongeMap, SqL2
 from occamap._kernels import softmin
 from occamap._validate import check_samples
 from occamap._workers import Workers
-from occamap.errors import InputError, NotConvergedWarning
+from occamap.errors import NotConvergedWarning
 from occamap.sinkhorn import RecomputedCost, Status, StoredCost, solve
 from occamap.sinkhorn.epsilon import schedule
 from occamap.sinkhorn.solve import log_weights
@@ -178,11 +179,100 @@ def test_perplexity_is_the_number_of_targets_asked_for(wanted: float) -> None:
     assert m.report_.effective_targets == pytest.approx(found, rel=1e-9)
 
 
-@pytest.mark.parametrize("wanted", [0.5, 1.5, 12.0, 100.0])
-def test_a_perplexity_out_of_reach_is_an_error(wanted: float) -> None:
+def one_gene(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Most cells are exactly 0."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(2, 0.3, (n, 1)), rng.normal(2, 0.3, (m, 1))
+    return X * (rng.random((n, 1)) < 0.1), Y * (rng.random((m, 1)) < 0.3)
+
+
+def repeated(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return X, np.repeat(Y, 15, axis=0)
+
+
+def uneven(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random(n) ** 30
+
+
+FEW, EACH, EQUAL = "since there (is|are) only", "targets for each source sample", "allow hardly fewer"
+SHAPES = {  # samples and weights, and what the report says of ten effective targets
+    "80 to 1500": ((*clouds(80, 1500), None, None), EACH),
+    "80 to 800": ((*clouds(80, 800), None, None), EACH),
+    "2 to 1500": ((*clouds(2, 1500), None, None), EACH),
+    "1500 to 80": ((*clouds(1500, 80), None, None), None),
+    "10 to 10": ((*clouds(10, 10), None, None), FEW),
+    "2 to 2": ((*clouds(2, 2), None, None), FEW),
+    "3 to 2": ((*clouds(3, 2), None, None), FEW),
+    "1 to 5": ((*clouds(1, 5), None, None), FEW),
+    "5 to 1": ((*clouds(5, 1), None, None), FEW),
+    "1 to 30": ((*clouds(1, 30), None, None), EACH),
+    "one gene": ((*one_gene(200, 300), None, None), EQUAL),
+    "equal targets": ((*repeated(*clouds(60, 12)), None, None), EQUAL),
+    "one target, often": ((*repeated(*clouds(60, 1)), None, None), EQUAL),
+    "all equal": ((np.ones((20, 3)), np.ones((30, 3)), None, None), "all costs are 0"),
+    "the same cells": ((*clouds(40, 1)[:1] * 2, None, None), None),
+    "uneven sources": ((*clouds(80, 70), uneven(80, 0), None), EACH),
+    "uneven targets": ((*clouds(80, 70), None, uneven(70, 1)), "since by their weights"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ten_effective_targets_or_a_nearby_number_for_samples_of_any_shape(shape: str) -> None:
+    """No error and no warning, the report gives the number and the reason, and it is the number of the weights."""
+    (X, Y, a, b), reason = SHAPES[shape]
+    m = fit(X, Y, a, b, cost=L1(0.3), epsilon=10, epsilon_scale="perplexity", relax=1.0, tol=1e-4)
+    report, weights = m.report_, m.weights(X)
+    number = float(m.a_ @ np.exp(entropy(weights, axis=1)))
+    assert m.converged_
+    assert np.isfinite(m.displacement(X).toarray()).all()
+    assert report.effective_targets == pytest.approx(number, rel=1e-6)
+    if reason is None:
+        assert report.epsilon_rule == "perplexity 10"
+        assert number == pytest.approx(10, rel=0.05)
+    else:
+        sentence = r"perplexity 10, (raised|lowered) to ([\d.,]+) effective targets?, (since .*)"
+        parts = re.fullmatch(sentence, report.epsilon_rule)
+        assert parts is not None
+        assert parts[1] == ("raised" if number > 10 else "lowered")
+        assert float(parts[2].replace(",", "")) == pytest.approx(number, rel=0.01)
+        assert re.search(reason, parts[3])
+        assert report.epsilon_rule in str(report)
+    again = fit(X, Y, a, b, cost=L1(0.3), epsilon=10, epsilon_scale="perplexity", relax=1.0, tol=1e-4, n_jobs=2)
+    assert (again.epsilon_, again.g_.tobytes()) == (m.epsilon_, m.g_.tobytes())
+
+
+@pytest.mark.parametrize(("n", "m"), [(80, 1500), (30, 700), (2, 60), (1, 12)])
+def test_balanced_masses_bound_the_effective_targets_from_below(n: int, m: int) -> None:
+    X, Y = clouds(n, m)
+    fewest, most = m / n, m
+    for epsilon in (1e-2, 1e-1, 1.0, 100.0):
+        number = fit(X, Y, epsilon=epsilon, tol=1e-6).report_.effective_targets
+        assert fewest * (1 - 1e-3) <= number <= most * (1 + 1e-9)
+    nearby = fit(X, Y, epsilon=1.5, epsilon_scale="perplexity", tol=1e-4).report_.effective_targets
+    assert nearby == pytest.approx(min(2 * fewest, (fewest + most) / 2), rel=0.01)
+
+
+@pytest.mark.parametrize("reach", [0.3, 3.0, 50.0])
+def test_unbalanced_masses_may_have_fewer_effective_targets(reach: float) -> None:
+    m = fit(*clouds(60, 900), epsilon=10, epsilon_scale="perplexity", reach=reach, tol=1e-4)
+    assert m.converged_
+    assert 9.5 < m.report_.effective_targets < 1.2 * 900 / 60
+    assert (m.report_.epsilon_rule == "perplexity 10") == (m.report_.effective_targets < 10.5)
+
+
+@pytest.mark.parametrize("wanted", [1.0, 1.5, 12.0, 100.0])
+def test_repeated_targets_have_a_number_near_the_one_wanted(wanted: float) -> None:
     X, Y = clouds(20, 4)
-    with pytest.raises(InputError, match=f"epsilon.*{wanted:g}"):
-        fit(X, np.repeat(Y, 3, axis=0), epsilon=wanted, epsilon_scale="perplexity")
+    found = fit(X, np.repeat(Y, 3, axis=0), epsilon=wanted, epsilon_scale="perplexity", tol=1e-4).report_
+    assert 3 <= found.effective_targets < 12
+    assert found.epsilon_rule.startswith(f"perplexity {wanted:g}, {'raised' if wanted < 3 else 'lowered'} to")
+
+
+def test_an_epsilon_near_the_fewest_targets_is_not_smaller_than_it_needs_to_be() -> None:
+    X, Y = one_gene(200, 300)
+    m = fit(X, Y, cost=L1(0.3), epsilon=10, epsilon_scale="perplexity", tol=1e-4)
+    fewest = fit(X, Y, cost=L1(0.3), epsilon=1e-3 * m.epsilon_, epsilon_scale="absolute", tol=1e-4).report_
+    assert fewest.effective_targets <= 1.01 * m.report_.effective_targets <= 1.01 * 1.11 * fewest.effective_targets
 
 
 @pytest.mark.filterwarnings("ignore::occamap.errors.NotConvergedWarning")

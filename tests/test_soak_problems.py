@@ -17,8 +17,8 @@ from occamap import L1, STVS, GroupLasso, KOverlap, MongeMap, SqL2, Subspace
 from occamap.costs import Cost
 from occamap.errors import InputError, NotConvergedWarning
 from occamap.maps.side import Side
-from occamap.sinkhorn import EpsilonRule
 from occamap.sinkhorn.solve import _Sweep
+from occamap.sinkhorn.target_search import EpsilonChoice
 from soak.generate import problem
 from soak.problems import attempt, run
 from soak.problems_bounds import FaultError
@@ -263,10 +263,10 @@ def test_the_free_constant_of_potentials_does_not_grow() -> None:
 
 
 def test_effective_targets_that_a_search_cut_short_did_not_find_are_refused() -> None:
-    rule = EpsilonRule(2.0, "perplexity")
-    rule.check(2.02, 5)
+    choice = EpsilonChoice([1.0], targets=2.0)
+    choice.check(2.02, 5)
     with pytest.raises(InputError, match=r"2 effective targets were not found.*max_iter=5 .*are 3: raise max_iter"):
-        rule.check(3.0, 5)
+        choice.check(3.0, 5)
     for seed in range(40):
         random = np.random.default_rng(seed)
         x, y = np.exp(2 * random.normal(size=(2, 5, 2)))
@@ -288,7 +288,7 @@ def test_the_deviation_of_costs_of_any_size(scale: float) -> None:
 
 
 def test_debiasing_where_a_penalty_of_no_sum_has_gamma_0() -> None:
-    with pytest.warns(UserWarning, match="debias=True"):
+    with pytest.warns(FutureWarning, match="debias=True"):
         moved = MongeMap(KOverlap(0.0, 2), debias=True).fit(X, Y).displacement(X)
     np.testing.assert_allclose(moved.toarray(), MongeMap(SqL2()).fit(X, Y).displacement(X).toarray(), rtol=1e-9)
 
