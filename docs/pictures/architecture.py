@@ -63,7 +63,7 @@ CORE = [
     ("_validate", "the only gate: finite floats, dense or sorted CSR, feature names", "Samples"),
     ("costs", "h(x − y) of all pairs, in blocks of rows; compiled in _kernels", "tiles of costs"),
     ("sinkhorn", "one loop; tiles in memory, on disk, computed again, or on a cluster (scale)", "potentials, status"),
-    ("maps", "−prox(Σ p ∇h), row by row", "displacements, exactly sparse"),
+    ("maps", "−prox(Σ p ∇h), of a sample or the mean over a neighbourhood", "displacements, exactly sparse"),
 ]
 OUTPUTS = [
     ("selection", "every γ; choice", "by held-out samples"),
