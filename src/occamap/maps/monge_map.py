@@ -386,7 +386,7 @@ class MongeMap(BaseEstimator):
     def displacement(self, X: Any, client: Any = None) -> sp.csr_array:
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else; of Dask arrays, as those.
 
-        `client` is a `dask.distributed.Client`, whose workers then share the rows.
+        `client` is a `dask.distributed.Client`, whose workers then share the rows, unless `match` is a pair of arrays.
 
         >>> import numpy as np, occamap as oc
         >>> m = oc.MongeMap(oc.L1(1.0)).fit(np.zeros((2, 3)), [[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0]])
@@ -398,7 +398,7 @@ class MongeMap(BaseEstimator):
         if is_dask(X):
             return cast(sp.csr_array, moved_later(self, X, "displacement"))
         samples = self._check_new(X)
-        if client is not None:
+        if client is not None and not isinstance(self.match, tuple | list):  # else rows by themselves are not known
             return moved_on_cluster(self, samples, client)
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
 
