@@ -17,13 +17,10 @@ def selection(means: Floats, top: int, assume: str = "unimodal") -> tuple[Floats
     """Of each gene its frequency, and the bound on false ones among all genes of at least that frequency.
 
     `means` are subsamples × genes, as `subsampled_means` gives them for a group. Genes that move in no half cannot be
-    selected and are not counted among those that might be. At most half of these are selected: of all of them, halves
-    would say nothing.
+    selected and are not counted among those that might be.
     """
-    moving = int(means.any(axis=0).sum())
-    top = min(top, max(1, moving // 2))
     often = frequency(means, top)
-    return often, expected_false(often, means.shape[0], top, moving, assume)
+    return often, expected_false(often, means.shape[0], top, int(means.any(axis=0).sum()), assume)
 
 
 def frequency(means: Floats, top: int) -> Floats:

@@ -46,8 +46,8 @@ def gene_table(
         Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
         pairs that share no cell, so take an even number.
     top
-        How many genes are selected in a subsample: those that move most on average, and at most half of those that
-        move in any subsample.
+        How many genes are selected in a subsample: those that move most on average. If about as many move at all,
+        frequencies say nothing, and no gene is stable: take about half of the genes that move.
     wilcoxon
         Whether to add what scanpy's test says of control and target cells, without any map.
     n_jobs, random_state
