@@ -177,6 +177,13 @@ def test_directions_in_which_nothing_varies_are_left_out(count: int) -> None:
     assert MongeMap(match=count).fit(np.ones((20, D)), np.ones((10, D))).displacement(np.ones((2, D))).nnz == 0
 
 
+def test_large_samples_that_vary_in_one_feature_have_one_component() -> None:
+    rows = 1e20 * np.outer(np.arange(12.0), np.eye(6)[0])
+    with np.errstate(all="raise"):
+        found = components(3, rows)
+    np.testing.assert_array_equal(found.axes, np.eye(6)[:, :1])
+
+
 def test_sparse_samples_are_never_made_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, z = map(sp.csr_array, (X, Y, Z))
     plain = as_bytes(MongeMap(L1(0.6), match=4).fit(x, y).displacement(z))

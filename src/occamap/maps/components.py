@@ -65,10 +65,14 @@ def principal_components(samples: Sequence[Samples], count: int, workers: Worker
 
 
 def _principal(matrix: Floats) -> tuple[Floats, Floats]:
-    """Left singular vectors, not yet of length one to the last digit, and singular values, by the small Gram matrix."""
+    """Left singular vectors, not yet of length one to the last digit, and singular values, by the small Gram matrix.
+
+    Those of directions that are rounding are 0.
+    """
     squares, turn = np.linalg.eigh(matrix.T @ matrix)
     spread = np.sqrt(np.maximum(squares[::-1], 0.0))
-    return matrix @ (turn[:, ::-1] / np.maximum(spread, np.finfo(float).tiny)), spread
+    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > LEAST * spread[0])
+    return matrix @ (turn[:, ::-1] * inverse), spread
 
 
 def _orthonormal(matrix: Floats) -> Floats:
