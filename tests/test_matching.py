@@ -275,6 +275,19 @@ def test_two_maps_may_share_a_transformer() -> None:
     np.testing.assert_array_equal(first.weights(Z), before)
 
 
+def test_equal_samples_with_coordinates_of_their_own(tmp_path: Path) -> None:
+    """Each side has its coordinates, in the fit, in both directions of the map, and from a file."""
+    Y = X.copy()
+    U, V = np.random.default_rng(5).normal(size=(2, 150, 3))
+    m, plain = MongeMap(SqL2(), match=(U, V)).fit(X, Y), MongeMap(SqL2()).fit(U, V)
+    m.save(tmp_path / "map.occamap")
+    for one in (m, load(tmp_path / "map.occamap")):
+        np.testing.assert_array_equal(one.weights(X), plain.weights(U))
+        np.testing.assert_allclose(one.potential(Y, side="target"), plain.potential(V, side="target"), rtol=1e-12)
+        back = one.plan() / one.plan().sum(axis=0)
+        np.testing.assert_allclose(one.inverse_transform(Y), back.T @ X, atol=1e-3)
+
+
 def test_a_pair_moves_fitted_samples_alone(tmp_path: Path) -> None:
     U, V = X[:, :3], Y[:, :3]
     m = MongeMap(L1(0.6), match=(U, V)).fit(X, Y)

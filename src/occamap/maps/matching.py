@@ -27,20 +27,23 @@ Floats = NDArray[np.float64]
 class Coordinates:
     """How samples get their coordinates: by principal components, by a transformer, or as given for fitted samples.
 
-    `given` are pairs of samples and their coordinates; those of other samples are not known.
+    `given` are the samples of the source and of the target with their coordinates; those of others are not known.
     """
 
     components: Components | None = None
     transformer: Any = None
     given: tuple[tuple[Samples, Floats], ...] = ()
 
-    def __call__(self, X: Samples, workers: Workers) -> Floats:
-        """One row per sample."""
+    def __call__(self, X: Samples, workers: Workers, side: int = 0) -> Floats:
+        """One row per sample; of samples that are source and target at once, those of the `side`, 0 or 1."""
         if self.components is not None:
             return self.components(X, workers)
         if self.transformer is not None:
             return _transformed(self.transformer, X)
         for samples, coordinates in self.given:
+            if X is samples:
+                return coordinates
+        for samples, coordinates in self.given[::-1] if side else self.given:
             if X.equals(samples):
                 return coordinates
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,22 +95,23 @@ class JointSpace:
         self.found: dict[tuple[bool, int | str], Neighbourhoods] = {}
         """The neighbourhoods of the fitted samples themselves, by direction and size."""
 
-    def coordinates(self, X: Samples, workers: Workers) -> Floats:
-        """Those of any samples."""
+    def coordinates(self, X: Samples, workers: Workers, side: int = 0) -> Floats:
+        """Those of any samples; `side` is 1 for samples like the targets, of which others may be known."""
         if self.learned is None:
             self.learned = Coordinates(principal_components(self.samples, COMPONENTS, workers))
-        return self.learned(X, workers)
+        return self.learned(X, workers, side)
 
     def matching(self, forth: bool, workers: Workers) -> MatchingSpace | None:
         """Where the samples are matched with the targets of this direction; None: in all features."""
         if self.matched is None:
             return None
-        return MatchingSpace(self.coordinates(self.samples[forth], workers), self.coordinates)
+        anchors = self.coordinates(self.samples[forth], workers, int(forth))
+        return MatchingSpace(anchors, partial(self.coordinates, side=int(not forth)))
 
     def places_of(self, forth: bool, neighbours: Neighbours, workers: Workers) -> Places:
         """Where the samples of this direction are in the joint space; found once."""
         if forth not in self.places:
-            own, anchors = (self.coordinates(self.samples[k], workers) for k in (not forth, forth))
+            own, anchors = (self.coordinates(self.samples[k], workers, int(k)) for k in (not forth, forth))
             self.places[forth] = Places.of(own, anchors, neighbours, workers)
         return self.places[forth]
 
@@ -169,7 +171,7 @@ class JointPool:
     ) -> Floats:
         """Where samples are that were not fitted."""
         rows, displacer = side._prepare(X, budget, workers)
-        coordinates = self.space.coordinates(rows, workers)
+        coordinates = self.space.coordinates(rows, workers, int(not self.forth))
         known = side._costs(rows, displacer, workers) if costs is None else costs.block
 
         def block(span: Span) -> Floats:
