@@ -455,6 +455,28 @@ def test_a_file_keeps_the_pool(pool: Any, used: bool, tmp_path: Path) -> None:
     assert as_bytes(plain) == as_bytes(m.set_params(pool=None).displacement(A))
 
 
+def test_rows_that_nearly_sum_to_one_are_divided_in_their_order(tmp_path: Path) -> None:
+    """So that a map moves samples by the same bits when it is read from its file."""
+    W = random_operator(70) * (1 + 5e-7 * np.random.default_rng(1).random((70, 1)))
+    m = MongeMap(STVS(0.6), pool=sp.csr_array(W)).fit(X, Y)
+    m.save(tmp_path / "map.occamap")
+    assert as_bytes(load(tmp_path / "map.occamap").displacement(X)) == as_bytes(m.displacement(X))
+
+
+def test_a_matrix_with_entries_in_parts_stays_as_it_is() -> None:
+    W = random_operator(70)
+    order = np.concatenate([row[::-1] for row in np.split(np.arange(W.nnz), W.indptr[1:-1])])
+    data, indices = np.repeat(W.data[order], 2) / 2, np.repeat(W.indices[order], 2)
+    parts = sp.csr_array((data, indices, 2 * W.indptr), shape=W.shape)
+    before = [part.copy() for part in (parts.data, parts.indices, parts.indptr)]
+    for part in (parts.data, parts.indices, parts.indptr):
+        part.setflags(write=False)
+    m = MongeMap(L1(0.6), pool=parts).fit(X, Y)
+    np.testing.assert_allclose(m.displacement(X).toarray(), m.set_params(pool=W).displacement(X).toarray(), atol=1e-12)
+    for part, was in zip((parts.data, parts.indices, parts.indptr), before, strict=True):
+        np.testing.assert_array_equal(part, was)
+
+
 def test_files_of_the_first_version_are_read() -> None:
     """Written by occamap 0.1.0, as what it displaced: L1(0.4), ε = 0.2 × mean, ties occam, relax 0.5, in CSR."""
     m = load(Path(__file__).with_name("data") / "map-0.1.0.occamap")

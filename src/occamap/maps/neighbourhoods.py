@@ -345,8 +345,10 @@ def _check_operator(pool: Any, n: int | None) -> sp.csr_array:
             "pool must be row-stochastic: no weight below 0, each row with a sum of 1; got rows with sums from "
             f"{sums.min():.3g} to {sums.max():.3g}: divide each row by its sum"
         )
-    W.sum_duplicates()
+    if not W.has_canonical_format:
+        W = W.copy()  # the caller's stays as it is
+        W.sum_duplicates()
     if np.abs(sums - 1).max() > ROUNDING:
-        W = sp.csr_array(sp.diags_array(1 / sums) @ W)
+        weights = W.data / np.repeat(sums, np.diff(W.indptr))
+        W = sp.csr_array((weights, W.indices, W.indptr), shape=W.shape)  # a product would not keep their order
     return W
-
