@@ -551,6 +551,21 @@ def test_wrong_pools_are_refused_by_name(pool: Any) -> None:
         MongeMap(L1(0.6), pool=pool).fit(X, Y).displacement(X)
 
 
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        (L1(1e12), "gamma times the weight of a feature, with pool, must be at most 1e8 times the largest entry"),
+        (L1(1.0, [1e12, *[1.0] * (D - 1)]), "take a smaller one, or pool=None, whose moves stay exact"),
+        (Subspace(1e12, BASIS), "gamma must be at most 1e8 for Subspace with pool"),
+    ],
+)
+def test_a_penalty_that_leaves_no_digits_for_fields_is_refused(cost: Any, message: str) -> None:
+    m = MongeMap(cost, pool=5).fit(X, Y)
+    with pytest.raises(InputError, match=re.escape(message)):
+        m.displacement(X)
+    assert np.isfinite(m.set_params(pool=None).displacement(X).data).all()
+
+
 def test_a_group_without_mass_is_refused() -> None:
     with pytest.raises(InputError, match="pool must have mass in every group of its labels; that of 'b'"):
         MongeMap(pool=LABELS).fit(X, Y, 1.0 * (LABELS != "b")).displacement(X)
