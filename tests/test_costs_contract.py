@@ -470,5 +470,56 @@ def test_pool_of_one_is_the_plain_map(cost: Cost, wrap: Any) -> None:
         assert clear.mean() > 0.5
 
 
+GROUPS = np.array(["a", "b", "a", "c", "b", "a", "c"])
+MASSES = np.array([1.0, 2.0, 0.5, 3.0, 1.0, 0.0, 2.0])
+
+
+def move_groups(cost: Cost, X: Floats, Y: Floats, P: Floats, masses: Floats) -> Floats:
+    """−prox_τ(Σ_ij a_i p_ij ∇h(x_i − y_j) / Σ_i a_i) of each group, for all of its samples."""
+    fields = np.array([p @ np.array([cost.grad(x - y) for y in Y]) for x, p in zip(X, P, strict=True)])
+    W = (GROUPS[:, None] == GROUPS) * masses
+    return -np.array([cost.prox(field) for field in W @ fields / W.sum(axis=1, keepdims=True)])
+
+
+@pytest.mark.parametrize("matched", [False, True], ids=["all features", "coordinates"])
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@costs_where(lambda _: True)
+def test_a_group_moves_by_the_centroid_of_its_pairs(cost: Cost, wrap: Any, matched: bool) -> None:
+    """By labels and by the matrix that they stand for, whatever the samples are matched on."""
+    X, Y = samples(cost)
+    coordinates = np.random.default_rng(1).normal(size=(12, 2))
+    match = (coordinates[:7], coordinates[7:]) if matched else None
+    m = MongeMap(cost, epsilon=0.5, epsilon_scale="absolute", match=match, pool=GROUPS).fit(wrap(X), wrap(Y), MASSES)
+    wanted = move_groups(cost, X, Y, m.weights(wrap(X)), MASSES)
+    np.testing.assert_allclose(m.displacement(wrap(X)).toarray(), wanted, **accuracy(cost, np.float64))
+    W = (GROUPS[:, None] == GROUPS) * MASSES
+    m.set_params(pool=W / W.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(m.displacement(wrap(X)).toarray(), wanted, **accuracy(cost, np.float64))
+
+
+@costs_where(lambda c: gamma(c) == 0 and not np.isinf(strengths(c)).any())
+def test_all_samples_together_move_by_the_difference_of_means_without_a_penalty(cost: Cost) -> None:
+    X, Y = samples(cost)
+    m = MongeMap(cost, epsilon=2.0, epsilon_scale="absolute", tol=1e-11, max_iter=20_000, pool=np.zeros(7))
+    moves = m.fit(X, Y, MASSES).displacement(X).toarray()
+    wanted = Y.mean(axis=0) - np.average(X, axis=0, weights=MASSES)
+    np.testing.assert_allclose(moves, np.tile(wanted, (7, 1)), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@costs_where(lambda _: True)
+def test_a_match_on_coordinates_is_read_under_the_cost(cost: Cost, wrap: Any) -> None:
+    """The weights are those of ½‖·‖² on the coordinates, and displacements follow from them in all features."""
+    X, Y = samples(cost)
+    U, V = np.random.default_rng(1).normal(size=(7, 2)), np.random.default_rng(2).normal(size=(5, 2))
+    options = {"epsilon": 0.5, "epsilon_scale": "absolute"}
+    m = MongeMap(cost, **options, match=(U, V)).fit(wrap(X), wrap(Y))
+    P = MongeMap(SqL2(), **options).fit(U, V).weights(U)
+    np.testing.assert_allclose(m.weights(wrap(X)), P, rtol=1e-9, atol=1e-300)
+    fields = np.array([p @ np.array([cost.grad(x - y) for y in Y]) for x, p in zip(X, P, strict=True)])
+    wanted = [-cost.prox(field) for field in fields]
+    np.testing.assert_allclose(m.displacement(wrap(X)).toarray(), wanted, **accuracy(cost, np.float64))
+
+
 def test_every_cost_of_the_package_is_held_to_the_contract() -> None:
     assert {type(cost) for cost in COSTS.values()} == set(costs.KINDS.values())
