@@ -27,9 +27,10 @@ Rows = NDArray[np.int64]
 
 AUTO = "auto"
 COMPONENTS = 30  # of each half of the joint space
-SHARE, FEWEST, MOST = 3, 100, 200  # "auto" takes a third of the source samples, but 100 to 200 of them
-TAPER = 3.0  # and the furthest of these counts e⁻³ times what the nearest does
-TAPERED = 0.6  # in effect, they are about that share: 0.5 to 0.75 on all cells that were tried
+FEWEST, MOST = 100, 300  # source samples in a neighbourhood of "auto", before those of little weight are dropped
+REACH = 0.75  # the share of the source samples by whose distance the weights of "auto" are scaled
+TAPER = 5.0  # a sample at that distance would count e⁻⁵ times what the nearest does
+LEAST = 0.03  # samples that count less than that, beside the nearest, are dropped
 SMOOTH, SMOOTH_SHARE = 30, 10  # places are averaged over that many samples, and a tenth of them at most
 STOCHASTIC, ROUNDING = 1e-6, 1e-12  # by which the sums of rows may differ from one, and by which nobody minds
 
@@ -66,7 +67,7 @@ class Places:
     def closest(self, points: Floats, workers: Workers) -> Rows:
         """The fitted sample nearest to each point that was located."""
         none = np.full(len(points), -1)
-        return nearest(points, self.raw, np.ones(len(self.raw)), 1, none, workers).indices.astype(np.int64)
+        return nearest(points, self.raw, np.ones(len(self.raw)), Kernel(1), none, workers).indices.astype(np.int64)
 
     def smooth(self, points: Floats, workers: Workers) -> tuple[Floats, Rows]:
         """Points that were located, averaged as the fitted samples were; and which of these each is, or −1."""
@@ -78,7 +79,7 @@ class Places:
 def _smooth(points: Floats, raw: Floats, own: Rows, workers: Workers) -> Floats:
     """The mean of the places nearest to each point."""
     n = raw.shape[0]
-    W = nearest(points, raw, np.ones(n), max(1, min(SMOOTH, n // SMOOTH_SHARE)), own, workers)
+    W = nearest(points, raw, np.ones(n), Kernel(max(1, min(SMOOTH, n // SMOOTH_SHARE))), own, workers)
     return np.asarray(W @ raw)
 
 
@@ -145,12 +146,12 @@ class JointPool:
             key = self.forth, self.pool
             if same and key in self.space.found:
                 return self.space.found[key]
-            k, taper = (auto_count(self.masses), TAPER) if self.pool == AUTO else (int(self.pool), 0.0)
+            kernel = Kernel.auto(self.masses) if self.pool == AUTO else Kernel(int(self.pool))
             places = self.space.places_of(self.forth, neighbours, workers)
             points, own = places.source, np.arange(n)
             if not same:
                 points, own = places.smooth(self._points(X, places, side, workers, budget, costs), workers)
-            W = nearest(points, places.source, self.masses, k, own, workers, taper)
+            W = nearest(points, places.source, self.masses, kernel, own, workers)
             found = Neighbourhoods(W, np.arange(X.shape[0]))
             if same:
                 self.space.found = {key: found}
@@ -204,41 +205,70 @@ def _spread(rows: Floats) -> float:
     return float(np.sqrt(rows.var(axis=0).sum())) or 1.0
 
 
-def nearest(
-    points: Floats, places: Floats, masses: Floats, k: int, own: Rows, workers: Workers, taper: float = 0.0
-) -> sp.csr_array:
-    """Row-stochastic weights of the k places nearest to each point, in proportion to their masses.
+@dataclass(frozen=True)
+class Kernel:
+    """How much the samples near to a point count: the `count` nearest alike, or less with their distance.
 
-    With a taper they are also multiplied by exp(−taper (d² − d₂²) / (d_k² − d₂²)), where d₂ and d_k are the distances
-    of the second and of the k-th: in many dimensions a sample is far from all others, and would else count alone.
+    With a `taper`, a sample at distance d counts exp(−taper (d² − d₂²) / (d_r² − d₂²)) times its mass, where d₂ and d_r
+    are the distances of the second nearest and of that with the rank `reach`: in many dimensions a sample is far from
+    all others, and would otherwise count alone. Samples whose factor is below `least` do not count.
+    """
+
+    count: int
+    reach: int = 0
+    taper: float = 0.0
+    least: float = 0.0
+
+    @classmethod
+    def auto(cls, masses: Floats) -> Kernel:
+        """That of "auto": at most 300 samples, scaled by the distance that three quarters of all samples are within.
+
+        >>> Kernel.auto(np.full(80, 1 / 80)).count, Kernel.auto(np.full(200, 1 / 200)).count
+        (80, 150)
+        """
+        n = int(np.count_nonzero(masses > 0))
+        reach = max(int(REACH * n), min(FEWEST, n))
+        return cls(min(MOST, reach), reach, TAPER, LEAST)
+
+
+def nearest(
+    points: Floats, places: Floats, masses: Floats, kernel: Kernel, own: Rows, workers: Workers
+) -> sp.csr_array:
+    """Row-stochastic weights of the places near to each point, in proportion to their masses.
+
     Places without mass have no part. Of equally near ones the first count. own[q] is the place that point q is, and
     that is nearest to it, or −1.
     """
     held = np.flatnonzero(masses > 0)
-    k = min(k, held.size)
+    k = min(kernel.count, held.size)
+    ranks = sorted({0, min(1, held.size - 1), k - 1, min(max(k, kernel.reach), held.size) - 1})
     pairs = SqL2()._pairs(as_samples(places[held]))
     column = np.full(places.shape[0] + 1, -1)  # the last is for points that are none of them
     column[held] = np.arange(held.size)
 
-    def block(span: Span) -> tuple[NDArray[np.int64], Floats]:
+    def block(span: Span) -> tuple[Rows, Rows, Floats]:
         C = pairs.block(as_samples(points[slice(*span)]))
         mine = column[own[slice(*span)]]
         C[np.flatnonzero(mine >= 0), mine[mine >= 0]] = -1.0
-        furthest = np.partition(C, k - 1, axis=1)[:, k - 1 : k]
+        sorted_at = np.partition(C, ranks, axis=1)
+        furthest = sorted_at[:, k - 1 : k]
         inside, edge = furthest > C, furthest == C
         inside |= edge & (np.cumsum(edge, axis=1) <= k - inside.sum(axis=1, keepdims=True))
         chosen = np.nonzero(inside)[1].reshape(-1, k)
-        near = np.maximum(np.take_along_axis(C, chosen, axis=1), 0.0)
-        weights = masses[held[chosen]]
-        if taper > 0 and k > 2:
-            second = np.partition(near, 1, axis=1)[:, 1:2]
-            reach = furthest - second
-            weights *= np.exp(-taper * np.maximum(near - second, 0.0) / np.where(reach > 0, reach, 1.0))
-        return held[chosen], weights / weights.sum(axis=1, keepdims=True)
+        factors = np.ones(chosen.shape)
+        if kernel.taper > 0 and k > 2:
+            second, scale = sorted_at[:, 1:2], sorted_at[:, ranks[-1], None] - sorted_at[:, 1:2]
+            beyond = np.maximum(np.take_along_axis(C, chosen, axis=1) - second, 0.0)
+            factors = np.exp(-kernel.taper * beyond / np.where(scale > 0, scale, 1.0))
+            factors[factors < kernel.least] = 0.0
+        weights = masses[held[chosen]] * factors
+        counts = np.count_nonzero(factors, axis=1)
+        counted = factors > 0
+        return counts, held[chosen][counted], (weights / weights.sum(axis=1, keepdims=True))[counted]
 
     found = list(workers.map(block, row_spans(points.shape[0])))
-    chosen, weights = (np.concatenate([part[side] for part in found]).ravel() for side in (0, 1))
-    indptr = np.arange(0, chosen.size + 1, k)
+    counts, chosen, weights = (np.concatenate([part[side] for part in found]) for side in range(3))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
     return sp.csr_array((weights, chosen, indptr), shape=(points.shape[0], places.shape[0]))
 
 
@@ -283,20 +313,10 @@ def describe_neighbourhoods(found: Neighbourhoods, places: Places, masses: Float
     return NeighbourhoodReport(int(sizes.max()), float(np.median(effective[found.of])), float(share))
 
 
-def auto_count(masses: Floats) -> int:
-    """How many neighbours "auto" takes: a third of the samples that have mass, but 100 to 200, as far as there are any.
-
-    The nearest count most: in effect there are fewer, and the fewer, the closer a group is about the sample.
-
-    >>> auto_count(np.full(450, 1 / 450)), auto_count(np.full(10, 0.1)), auto_count(np.full(5000, 2e-4))
-    (150, 10, 200)
-    """
-    n = int(np.count_nonzero(masses > 0))
-    return min(n, max(FEWEST, min(MOST, n // SHARE)))
-
-
 def effective_count(pool: Any, n: int) -> float:
     """How many equally weighted samples average out as much noise as a neighbourhood of n source samples does.
+
+    For "auto", whose neighbourhoods depend on the data, it is a number that small groups of samples reach too.
 
     >>> effective_count(30, 800), effective_count(np.array(["a", "a", "b"]), 3)
     (30.0, 2.0)
@@ -305,7 +325,7 @@ def effective_count(pool: Any, n: int) -> float:
     if checked is None:
         return 1.0
     if isinstance(checked, str):
-        return TAPERED * auto_count(np.ones(n))
+        return min(0.6 * n, max(60.0, min(120.0, n / 5)))
     if isinstance(checked, int):
         return float(min(checked, n))
     if isinstance(checked, np.ndarray):
