@@ -82,6 +82,8 @@ def _print(outcome: Outcome) -> None:
         flag, style = ("✓ holds  ", "green") if verdict.holds else ("✗ fails  ", "yellow")
         _print_wrapped(flag, style, verdict.claim + aside, "")
         _print_wrapped(" " * len(flag), "", f"measured: {verdict.measured}", "dim")
+    if outcome.note:
+        _print_wrapped("note     ", "", outcome.note, "")
     files = ", ".join(str(path) for path in outcome.files)
     out.print(Text(f"{outcome.seconds:.0f} s; wrote {files}\n"), soft_wrap=True)
 
