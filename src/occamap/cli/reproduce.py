@@ -23,7 +23,7 @@ HELP = f"""Draw figures of the paper, and say of each claim what was measured an
 
 Each becomes four files in DIR: the picture as PNG and SVG, the numbers behind it as CSV, and the verdicts with \
 settings, versions and seed as JSON. All pictures and verdicts in DIR are on one page, verdicts.md. It takes seconds \
-to a minute a figure, less than five minutes for all; with --full less than half an hour for all (on two cores).
+to a minute a figure, less than five minutes for all; with --full less than an hour for all (on two cores).
 
 [bold]Examples[/bold]
   occamap reproduce maps
@@ -82,6 +82,8 @@ def _print(outcome: Outcome) -> None:
         flag, style = ("✓ holds  ", "green") if verdict.holds else ("✗ fails  ", "yellow")
         _print_wrapped(flag, style, verdict.claim + aside, "")
         _print_wrapped(" " * len(flag), "", f"measured: {verdict.measured}", "dim")
+    if outcome.note:
+        _print_wrapped("note     ", "", outcome.note, "")
     files = ", ".join(str(path) for path in outcome.files)
     out.print(Text(f"{outcome.seconds:.0f} s; wrote {files}\n"), soft_wrap=True)
 

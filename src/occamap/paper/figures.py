@@ -10,4 +10,5 @@ FIGURES = {
     "singlecell": "the single-cell protocol, on simulated cells (Figure 7)",
     "epsilon": "the same comparisons when ε is chosen, too (not in the paper)",
     "truth": "errors against h-optimal maps that are known (not in the paper)",
+    "resolution": "true and false moves by the number of pooled cells (not in the paper)",
 }

@@ -61,6 +61,7 @@ def _section(record: dict[str, Any]) -> list[str]:
         "|---|---|---|",
         *rows,
         "",
+        *([_cell(note), ""] if (note := record.get("note")) else []),
         f"`{command}`, {float(record['seconds']):.0f} s, with {_cell(size)}; {_cell(versions)}.",
         "",
     ]

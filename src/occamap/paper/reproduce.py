@@ -44,7 +44,8 @@ class Outcome:
     """What came of a figure.
 
     `table` holds the numbers behind it, as a pandas data frame; `verdicts` one on each claim; `figure` is matplotlib's;
-    `size` says what was computed; `files` were written; `beyond` is True for figures that are not in the paper.
+    `size` says what was computed; `files` were written; `beyond` is True for figures that are not in the paper; `note`
+    is what one has to know to read the verdicts, such as that data were not at hand, and mostly empty.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Outcome:
     files: list[Path]
     seconds: float
     beyond: bool
+    note: str = ""
 
 
 def reproduce(
@@ -101,7 +103,7 @@ def reproduce(
     begun = time.perf_counter()
     size = study.quick if quick else study.full
     table = study.compute(Setting(size, int(random_state), tick or _silent))
-    verdicts = study.judge(table)
+    verdicts, note = study.judge(table), study.note(table)
     with _plain_style():
         picture = study.draw(table)
     seconds = time.perf_counter() - begun
@@ -115,9 +117,10 @@ def reproduce(
         "seconds": round(seconds, 2),
         "versions": versions(),
         "verdicts": [asdict(verdict) for verdict in verdicts],
+        "note": note,
     }
     files = [] if directory is None else _write(directory, figure, picture, table, record)
-    return Outcome(figure, study.title, table, verdicts, picture, size, files, seconds, study.source == BEYOND)
+    return Outcome(figure, study.title, table, verdicts, picture, size, files, seconds, study.source == BEYOND, note)
 
 
 def load(figure: str) -> Study:

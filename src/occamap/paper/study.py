@@ -50,11 +50,17 @@ class Setting:
         self.tick(len(items), len(items))
 
 
+def no_note(table: pd.DataFrame) -> str:
+    """That of a figure whose verdicts speak for themselves."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Study:
-    """One figure. The picture and the verdicts come from the table of numbers alone.
+    """One figure. The picture, the verdicts and the note come from the table of numbers alone.
 
-    `quick` and `full` are the two sizes of it, and all that one has to know of them to compute it again.
+    `quick` and `full` are the two sizes of it, and all that one has to know of them to compute it again. `note` is
+    what one has to know to read the verdicts, if anything, such as that a part is missing for want of data.
     """
 
     title: str
@@ -64,6 +70,7 @@ class Study:
     compute: Callable[[Setting], pd.DataFrame]
     judge: Callable[[pd.DataFrame], list[Verdict]]
     draw: Callable[[pd.DataFrame], Figure]
+    note: Callable[[pd.DataFrame], str] = no_note
 
 
 BEYOND = "beyond the paper"
