@@ -47,13 +47,13 @@ def speed(n: int = 3_000, d: int = 34_636, counts: tuple[int, ...] = (10, 20, 50
     X, Y, groups = cells.control, cells.treated, np.zeros(n, int)
     like = fixed(clone(DEFAULT).fit(X, Y))
     rng = np.random.default_rng(0)
-    few = complementary_halves(groups[:200], 200, 2, rng)
+    few = complementary_halves(groups[:200], np.zeros(200, int), 2, rng)
     for share in (False, True):  # kernels are compiled
         refitted_means(like, X[:200], Y[:200], groups[:200], few, share=share)
     row("halves", "each its own: s (CPU s)", "shared: s (CPU s)", "ratio", "of CPU", "largest difference")
     row(*["---"] * 6)
     for count in counts:
-        halves, told, found = complementary_halves(groups, n, count, rng), {}, {}
+        halves, told, found = complementary_halves(groups, np.zeros(n, int), count, rng), {}, {}
         for share in (False, True):
             clock, cpu = time.perf_counter(), time.process_time()
             found[share] = refitted_means(like, X, Y, groups, halves, share=share)

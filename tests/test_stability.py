@@ -28,7 +28,7 @@ ASKED = {"groupby": "condition", "control": "control", "target": "treated"}
 @settings(deadline=None, max_examples=50)
 def test_halves_are_complementary_in_every_group(sizes, m, count, seed):
     groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    halves = complementary_halves(groups, m, count, np.random.default_rng(seed))
+    halves = complementary_halves(groups, np.zeros(m, int), count, np.random.default_rng(seed))
     assert len(halves) == count
     for half in halves:
         expected = [max(1, size // 2) for size in sizes]
@@ -42,7 +42,8 @@ def test_halves_are_complementary_in_every_group(sizes, m, count, seed):
 
 
 def test_halves_do_not_depend_on_how_many_follow():
-    few, many = (complementary_halves(np.zeros(20, int), 30, n, np.random.default_rng(3)) for n in (3, 8))
+    mine, others = np.zeros(20, int), np.zeros(30, int)
+    few, many = (complementary_halves(mine, others, n, np.random.default_rng(3)) for n in (3, 8))
     for one, other in zip(few, many, strict=False):
         np.testing.assert_array_equal(one.rows, other.rows)
         np.testing.assert_array_equal(one.columns, other.columns)
@@ -71,7 +72,7 @@ def test_sub_matrices_give_what_a_fit_of_the_half_gives(cells, cost, options):
     """The oracle is MongeMap itself, which computes the costs of the half and knows nothing of the others."""
     like = oc.MongeMap(cost, epsilon=0.05, n_jobs=1, **options)
     X, Y, groups = cells.control, cells.treated, cells.control_types
-    halves = complementary_halves(groups, Y.shape[0], 2, np.random.default_rng(0))
+    halves = complementary_halves(groups, np.zeros(Y.shape[0], int), 2, np.random.default_rng(0))
     found = refitted_means(like, X, Y, groups, halves)
     for half, means in zip(halves, found, strict=True):
         moves = clone(like).fit(X[half.rows], Y[half.columns]).displacement(X[half.rows]).toarray()
@@ -106,7 +107,8 @@ def test_costs_are_computed_once_and_threads_do_not_show(cells, monkeypatch, n_j
 
 def test_within_a_budget_halves_share_costs_where_they_fit_and_else_compute_their_own(cells, monkeypatch):
     count = fits(monkeypatch)
-    groups, halves = np.zeros(140, int), complementary_halves(np.zeros(140, int), 151, 4, np.random.default_rng(0))
+    groups, others = np.zeros(140, int), np.zeros(151, int)
+    halves = complementary_halves(groups, others, 4, np.random.default_rng(0))
     given = cells.control, cells.treated, groups, halves
     free = refitted_means(oc.MongeMap(oc.L1(0.3)), *given)
     roomy = refitted_means(oc.MongeMap(oc.L1(0.3), max_memory="64GB"), *given)
@@ -125,7 +127,7 @@ def test_where_the_budget_ends_on_the_way_shared_costs_are_let_go(cells, monkeyp
         tried.append(half)
         raise MemoryBudgetError("no room")
 
-    halves = complementary_halves(np.zeros(140, int), 151, 3, np.random.default_rng(0))
+    halves = complementary_halves(np.zeros(140, int), np.zeros(151, int), 3, np.random.default_rng(0))
     given = oc.MongeMap(oc.L1(0.3), max_memory="64GB"), cells.control, cells.treated, np.zeros(140, int), halves
     shared = refitted_means(*given)
     monkeypatch.setattr(refits, "_shared", lambda *_: refuse)
@@ -297,7 +299,7 @@ def test_the_width_is_unbiased_for_a_mean_and_has_a_degree_of_freedom_a_pair():
     rng, hits = np.random.default_rng(0), {2: [], 5: [], 10: []}
     for _ in range(150):
         values = rng.normal(size=(100, 40))
-        halves = complementary_halves(np.zeros(100, int), 2, 10, rng)
+        halves = complementary_halves(np.zeros(100, int), np.zeros(2, int), 10, rng)
         means = np.array([values[half.rows].mean(axis=0) for half in halves])
         for count, hit in hits.items():
             hit.append(np.abs(values.mean(axis=0)) <= half_width(means[:count]))

@@ -33,6 +33,7 @@ class Samples:
     indptr: NDArray[np.int64] | None = None
     names: NDArray[Any] | None = None
     template: Any = None  # the raw input: results go back in its container
+    strata: NDArray[np.int64] | None = None  # the group of each row, for maps that match within groups
 
     @property
     def is_sparse(self) -> bool:
@@ -73,17 +74,13 @@ class Samples:
 
     def rows(self, start: int, stop: int) -> Samples:
         """Rows start:stop, without a copy."""
+        strata = None if self.strata is None else self.strata[start:stop]
+        part = replace(self, shape=(stop - start, self.shape[1]), strata=strata, template=None)
         if self.indptr is None or self.indices is None:
-            return replace(self, shape=(stop - start, self.shape[1]), data=self.data[start:stop], template=None)
+            return replace(part, data=self.data[start:stop])
         low, high = self.indptr[start], self.indptr[stop]
-        return replace(
-            self,
-            shape=(stop - start, self.shape[1]),
-            data=self.data[low:high],
-            indices=self.indices[low:high],
-            indptr=self.indptr[start : stop + 1] - low,
-            template=None,
-        )
+        indptr = self.indptr[start : stop + 1] - low
+        return replace(part, data=self.data[low:high], indices=self.indices[low:high], indptr=indptr)
 
     def pieces(self) -> Iterator[tuple[slice, Samples]]:
         """All rows, some at a time: what is computed of all entries then takes little memory beside them."""
@@ -94,15 +91,14 @@ class Samples:
 
     def take(self, rows: NDArray[np.int64]) -> Samples:
         """These rows, in this order, in arrays of their own."""
-        shape = (rows.size, self.shape[1])
+        strata = None if self.strata is None else self.strata[rows]
+        part = replace(self, shape=(rows.size, self.shape[1]), strata=strata, template=None)
         if self.indptr is None or self.indices is None:
-            return replace(self, shape=shape, data=self.data[rows], template=None)
+            return replace(part, data=self.data[rows])
         starts, counts = self.indptr[rows], np.diff(self.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(counts)])
         entries = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], counts)
-        return replace(
-            self, shape=shape, data=self.data[entries], indices=self.indices[entries], indptr=indptr, template=None
-        )
+        return replace(part, data=self.data[entries], indices=self.indices[entries], indptr=indptr)
 
     @cached_property
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int32] | None, NDArray[Any]]:

@@ -70,6 +70,14 @@ def fit(
     relax: given.Relax = None,
     pool: given.Pool = "auto",
     match: given.Match = "auto",
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of obs, such as cell_type: match and pool cells only within its groups.",
+            rich_help_panel=given.MAP,
+        ),
+    ] = None,
     max_density: Annotated[
         float | None,
         typer.Option(
@@ -121,7 +129,7 @@ def fit(
     done = run(
         data,
         out_directory,
-        Question(groupby, control, target, layer, use_genes, counts.value),
+        Question(groupby, control, target, layer, use_genes, counts.value, within),
         MapOptions(
             given.value(cost),
             parse_number(gamma, "gamma"),

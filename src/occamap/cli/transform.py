@@ -39,6 +39,14 @@ def transform(
     ] = None,
     layer: given.Layer = None,
     counts: given.CountsChoice = given.Counts.refuse,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of obs with the groups that the map matches within, if it was fitted with --within.",
+            rich_help_panel=given.CELLS,
+        ),
+    ] = None,
     out_file: Annotated[
         str, typer.Option("--out", "-o", metavar="FILE.h5ad", help="Where they go.", rich_help_panel=given.OUTPUT)
     ],
@@ -48,7 +56,7 @@ def transform(
     with progress("loading"):
         from occamap.runs.moving import move
 
-    done = move(model, data, out_file, groupby, group, layer, counts.value, stage=progress)
+    done = move(model, data, out_file, groupby, group, layer, counts.value, within, stage=progress)
     seconds = time.perf_counter() - begun
     if as_json:
         print(json.dumps({"command": "transform", **done, "seconds": round(seconds, 3)}, indent=2))

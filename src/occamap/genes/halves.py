@@ -17,24 +17,24 @@ class Half(NamedTuple):
     columns: Ints
 
 
-def complementary_halves(groups: Ints, m: int, count: int, rng: np.random.Generator) -> list[Half]:
-    """So many halves of the cells that `groups` has codes of, and of m others; numbers 2k and 2k + 1 are a pair.
+def complementary_halves(groups: Ints, others: Ints, count: int, rng: np.random.Generator) -> list[Half]:
+    """`count` halves of cells and of others, whose groups have these codes; numbers 2k and 2k + 1 are a pair.
 
     Each group is halved by itself. Where it is odd, one cell is left out, so that the halves of a pair are alike; the
     only cell of a group is in both. If `count` is odd, the last half is without its complement.
 
-    >>> first, second = complementary_halves(np.array([0, 0, 1, 1, 1]), 4, 2, np.random.default_rng(0))
+    >>> others = np.zeros(4, int)
+    >>> first, second = complementary_halves(np.array([0, 0, 1, 1, 1]), others, 2, np.random.default_rng(0))
     >>> first.rows.size, second.rows.size, np.intersect1d(first.rows, second.rows).size
     (2, 2, 0)
     >>> np.sort([*first.columns, *second.columns]).tolist()
     [0, 1, 2, 3]
     """
-    members = [np.flatnonzero(groups == g) for g in range(int(groups.max()) + 1)]
+    members = [[np.flatnonzero(codes == g) for g in range(int(codes.max()) + 1)] for codes in (groups, others)]
     halves: list[Half] = []
     while len(halves) < count:
-        parts = [_halved(rows, rng) for rows in members]
-        others = _halved(np.arange(m), rng)
-        halves += [Half(np.concatenate([part[side] for part in parts]), others[side]) for side in (0, 1)]
+        parts = [[_halved(rows, rng) for rows in side] for side in members]
+        halves += [Half(*(np.concatenate([part[k] for part in side]) for side in parts)) for k in (0, 1)]
     return halves[:count]
 
 

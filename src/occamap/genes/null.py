@@ -28,11 +28,10 @@ class Null:
 
 
 def _half_map(like: MongeMap, rows: Any, others: Any) -> MongeMap:
-    """The map of a half of the control cells to the other; coordinates that were given are those of the control."""
-    match = like.match
-    if isinstance(match, tuple | list):
-        like = clone(like).set_params(match=(match[0], match[0]))
-    return like._restricted(rows, others)
+    """The map of a half of the control cells to the other; coordinates and groups are those of the control."""
+    own = {name: (value[0], value[0]) for name in ("match", "within")
+           if isinstance(value := getattr(like, name), tuple | list)}
+    return clone(like).set_params(**own)._restricted(rows, others)
 
 
 def null_map(like: MongeMap, X: Any, rng: np.random.Generator) -> Null:
@@ -40,6 +39,10 @@ def null_map(like: MongeMap, X: Any, rng: np.random.Generator) -> Null:
     order = rng.permutation(X.shape[0])
     middle = X.shape[0] // 2
     rows, others = np.sort(order[:middle][:MOST]), np.sort(order[middle:][:MOST])
+    if like.within is not None:
+        groups = np.asarray(like.within[0])
+        shared = np.intersect1d(groups[rows], groups[others])
+        rows, others = (half[np.isin(groups[half], shared)] for half in (rows, others))
     source, target = X[rows], X[others]
     moves = _half_map(like, rows, others).fit(source, target).displacement(source)
     share = np.bincount(moves.indices, minlength=moves.shape[1]) / rows.size

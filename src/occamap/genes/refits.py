@@ -48,7 +48,11 @@ def subsampled_means(
     Subsamples × groups × genes, in the order of `complementary_halves`. `like` has the parameters of the maps. They are
     fitted side by side, a thread each, or one after the other: within a budget, or by the workers of a cluster.
     """
-    halves = complementary_halves(groups, Y.shape[0], subsamples, rng)
+    strata, others = groups, np.zeros(Y.shape[0], int)
+    if like.within is not None:  # each half has cells of every group that cells are matched within
+        mine, others = (np.unique(labels, return_inverse=True)[1] for labels in like.within)
+        strata = np.unique(np.stack([groups, mine]), axis=1, return_inverse=True)[1].ravel()
+    halves = complementary_halves(strata, others, subsamples, rng)
     return refitted_means(like, X, Y, groups, halves, tick, client)
 
 

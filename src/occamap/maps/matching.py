@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,9 @@ from occamap.errors import InputError
 from occamap.maps.components import Components, principal_components
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+APART = 1e200  # the cost of a pair that must not be matched
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,22 +106,33 @@ def _transformed(transformer: Any, X: Samples) -> Floats:
 
 
 class MatchingSpace:
-    """The coordinates of the anchors, and a function that finds those of any samples."""
+    """The coordinates of the anchors, and a function that finds those of any samples.
 
-    def __init__(self, anchors: Floats, coordinates: Callable[[Samples, Workers], Floats]) -> None:
-        self.anchors, self._coordinates = anchors, coordinates
+    With `strata`, the groups of the anchors, samples are matched with the anchors of their own group alone.
+    """
+
+    def __init__(
+        self, anchors: Floats, coordinates: Callable[[Samples, Workers], Floats], strata: Rows | None = None
+    ) -> None:
+        self.anchors, self._coordinates, self.strata = anchors, coordinates, strata
 
     def locate(self, X: Samples, workers: Workers) -> Samples:
         """The coordinates of each row, as samples."""
-        return as_samples(self._coordinates(X, workers))
+        return replace(as_samples(self._coordinates(X, workers)), strata=X.strata)
+
+    def costs(self, rows: Samples) -> Floats:
+        """½‖·‖² of located samples to the anchors; to those of other groups, so much that they have no weight."""
+        C = self._pairs.block(rows)
+        if self.strata is not None and rows.strata is not None:
+            C[rows.strata[:, None] != self.strata] = APART
+        return C
 
     @cached_property
-    def pairs(self) -> Pairs:
-        """½‖·‖² to the anchors."""
+    def _pairs(self) -> Pairs:
         return SqL2()._pairs(as_samples(self.anchors))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "pairs"}
+        return {name: value for name, value in self.__dict__.items() if name != "_pairs"}
 
 
 def as_samples(rows: Floats) -> Samples:

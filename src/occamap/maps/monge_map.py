@@ -49,6 +49,7 @@ from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
 from occamap.maps.room import map_bytes
 from occamap.maps.side import Side
+from occamap.maps.strata import Strata, check_within
 from occamap.sinkhorn import EpsilonRule, Report, Solution, Solver, Status
 from occamap.sinkhorn.solution import describe
 
@@ -110,6 +111,12 @@ class MongeMap(BaseEstimator):
         arrays: on these coordinates of X and of Y. Except for None, the match is optimal for ½‖·‖² on the coordinates,
         displacements are read under `cost` in all features, and f_, g_, `potential`, `weights` and `plan` are those of
         the match.
+    within
+        A pair of arrays, a label for each row of X and of Y: samples are matched only with targets of the same label.
+        The targets of each label get the mass that the samples of X with it have, whatever their number, and `epsilon`
+        is the median over the samples of what `epsilon_scale` gives for each label. Neighbours ("auto" or a number) are
+        found among samples of the same label; labels or a matrix for `pool` are used as they are. `match` must not be
+        None. Samples that were not fitted need labels of their own: `transform(X, within=labels)`.
 
     Attributes
     ----------
@@ -149,6 +156,7 @@ class MongeMap(BaseEstimator):
         debias: bool = False,
         pool: Any = None,
         match: Any = None,
+        within: Any = None,
     ) -> None:
         self.cost = cost
         self.epsilon = epsilon
@@ -165,6 +173,7 @@ class MongeMap(BaseEstimator):
         self.debias = debias
         self.pool = pool
         self.match = match
+        self.within = within
 
     # -- learning ----------------------------------------------------------------------------------------------
 
@@ -189,8 +198,10 @@ class MongeMap(BaseEstimator):
         with Progress(self.verbose) as progress:
             if self.match is not None:
                 problem = self._check_problem(cost, X, Y, a, b)
-                given_masses = None if client is None else (client, a, b)
-                matched, solution, place, why = self._solve_match(cost, solver, problem, given_masses, progress)
+                strata = self._check_strata(problem)
+                if strata is not None:
+                    problem = strata.balanced(problem)
+                matched, solution, place, why = self._solve_match(cost, solver, problem, strata, client, progress)
             elif client is not None or is_dask(X):
                 given = cost, solver, X, Y, a, b, client, self.max_memory
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
@@ -217,25 +228,33 @@ class MongeMap(BaseEstimator):
 
         return check_problem(X, Y, a, b, [cost], self.max_memory, need, what)
 
+    def _check_strata(self, problem: Problem) -> Strata | None:
+        """The groups that samples are matched within, if there are any."""
+        return None if self.within is None else Strata.of(self.within, problem.a.size, problem.b.size)
+
     def _solve_match(
-        self, cost: Cost, solver: Solver, problem: Problem, cluster: tuple[Any, Any, Any] | None, progress: Progress
+        self, cost: Cost, solver: Solver, problem: Problem, strata: Strata | None, client: Any, progress: Progress
     ) -> tuple[Coordinates, Solution, str, str]:
         """The coordinates to match on, the potentials of the match, where its costs were, and why.
 
-        `cluster` is a client with the masses as they were given, if it is to do the work.
+        `client` is that of a cluster, if it is to do the work.
         """
         frozen = cost._frozen(problem.source.shape[1])
         pair = problem.source.without(frozen), problem.target.without(frozen)
         with Workers(self.n_jobs) as workers:
             matched = learn_coordinates(self.match, *pair, workers)
-            U, V = (matched(side, workers) for side in pair)
-        if cluster is not None:
-            client, a, b = cluster
-            given = SqL2(), solver, U, V, a, b, client, self.max_memory
-            return matched, *solve_on_cluster(*given, self._near, progress)[1:]
+            U, V = (matched(side, workers, k) for k, side in enumerate(pair))
+
+        def solve(on: Problem, by: Solver, near: tuple[float, Floats] | None) -> tuple[Solution, str, str]:
+            if client is None:
+                return solve_here(SqL2(), by, on, self.max_memory, self.n_jobs, near, progress)
+            given = SqL2(), by, on.source.data, on.target.data, on.a, on.b, client, self.max_memory
+            return solve_on_cluster(*given, lambda _: near, progress)[1:]
+
         on = replace(problem, source=as_samples(U), target=as_samples(V))
-        given_here = self.max_memory, self.n_jobs, self._near(problem), progress
-        return matched, *solve_here(SqL2(), solver, on, *given_here)
+        if strata is not None:
+            return matched, *strata.solve(on, solver, solve)
+        return matched, *solve(on, solver, self._near(problem))
 
     def _restricted(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> MongeMap:
         """An unfitted map with the same parameters, for these rows of X and of Y."""
@@ -249,7 +268,10 @@ class MongeMap(BaseEstimator):
             pool = pool[rows]
         if isinstance(match, tuple | list):
             match = np.asarray(match[0])[rows], np.asarray(match[1])[columns]
-        return cast(MongeMap, clone(self).set_params(pool=pool, match=match))
+        within = self.within
+        if within is not None:
+            within = np.asarray(within[0])[rows], np.asarray(within[1])[columns]
+        return cast(MongeMap, clone(self).set_params(pool=pool, match=match, within=within))
 
     def _near(self, problem: Problem) -> tuple[float, Floats] | None:
         """Where to start, if it is from the previous fit."""
@@ -311,6 +333,10 @@ class MongeMap(BaseEstimator):
             del self.feature_names_in_
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
+        self._strata = self._check_strata(problem)
+        if self._strata is not None:
+            self._given = replace(problem.source, strata=self._strata.source)
+            self._target = replace(problem.target, strata=self._strata.target)
         self._lent = problem.lent
         self._own: dict[bool, OwnSide] = {}
         self._matched, self._space_held = matched, space
@@ -354,7 +380,8 @@ class MongeMap(BaseEstimator):
         """The coordinates of the fitted samples, and who is near to whom."""
         if self._space_held is None:
             frozen = self._forward.frozen
-            self._space_held = JointSpace(self._source.without(frozen), self._forward.anchors, self._matched)
+            pair = self._source.without(frozen), self._forward.anchors
+            self._space_held = JointSpace(*pair, self._matched, self._strata)
         return self._space_held
 
     def _find_places(self) -> None:
@@ -383,10 +410,11 @@ class MongeMap(BaseEstimator):
 
     # -- using -------------------------------------------------------------------------------------------------
 
-    def displacement(self, X: Any, client: Any = None) -> sp.csr_array:
+    def displacement(self, X: Any, client: Any = None, within: Any = None) -> sp.csr_array:
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else; of Dask arrays, as those.
 
-        `client` is a `dask.distributed.Client`, whose workers then share the rows, unless `match` is a pair of arrays.
+        `client` is a `dask.distributed.Client`, whose workers then share the rows, unless `match` is a pair of arrays
+        or the map has `within`. In the latter case `within` has a label for each row, unless X are the fitted samples.
 
         >>> import numpy as np, occamap as oc
         >>> m = oc.MongeMap(oc.L1(1.0)).fit(np.zeros((2, 3)), [[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0]])
@@ -396,40 +424,48 @@ class MongeMap(BaseEstimator):
         if self.debias and (is_dask(X) or client is not None):
             self._own_side(forth=True)  # here, where the source is; it travels with the map
         if is_dask(X):
+            self._refuse_strata("X")
             return cast(sp.csr_array, moved_later(self, X, "displacement"))
-        samples = self._check_new(X)
-        if client is not None and not isinstance(self.match, tuple | list):  # else rows by themselves are not known
+        samples = self._check_new(X, within=within)
+        known = not isinstance(self.match, tuple | list) and samples.strata is None  # rows by themselves
+        if client is not None and known:
             return moved_on_cluster(self, samples, client)
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, within: Any = None) -> Any:
         """T(x) = x + Δ(x) of each row, in the container of X; a Dask array stays one, chunk by chunk.
+
+        `within` as for `displacement`.
 
         >>> import numpy as np, occamap as oc
         >>> oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).transform([[0.0, 2.0]]).tolist()
         [[3.0, 1.0]]
         """
         if is_dask(X):
+            self._refuse_strata("X")
             if self.debias:
                 self._own_side(forth=True)
             return moved_later(self, X, "transform")
-        samples = self._check_new(X)
+        samples = self._check_new(X, within=within)
         return self._apply(self._towards, samples)
 
-    def inverse_transform(self, Y: Any) -> Any:
+    def inverse_transform(self, Y: Any, within: Any = None) -> Any:
         """The map back, from the potential of the targets, of each row, in the container of Y.
+
+        `within` as for `displacement`, unless Y are the fitted targets.
 
         >>> import numpy as np, occamap as oc
         >>> oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).inverse_transform([[3.0, 1.0]]).tolist()
         [[0.0, 1.0]]
         """
         if is_dask(Y):
+            self._refuse_strata("Y")
             return moved_later(self, Y, "inverse_transform")
-        samples = self._check_new(Y, "Y")
+        samples = self._check_new(Y, "Y", within)
         return self._apply(self._back, samples)
 
-    def potential(self, Z: Any, side: str = "source") -> Floats:
-        """The entropic potential f_ε ("source") or g_ε ("target") of each row.
+    def potential(self, Z: Any, side: str = "source", within: Any = None) -> Floats:
+        """The entropic potential f_ε ("source") or g_ε ("target") of each row; `within` as for `displacement`.
 
         At the fitted samples these are f_ and, as far as the solver has converged, g_: within ε times the relative
         error of the mass there.
@@ -441,14 +477,16 @@ class MongeMap(BaseEstimator):
         True
         """
         check_choice(side, "side", ("source", "target"))
-        samples = self._check_new(Z, "Z")
+        samples = self._check_new(Z, "Z", within, side == "target")
         with Workers(self.n_jobs) as workers:
             chosen = self._towards if side == "source" else self._back
             damping = 1.0 if self.reach_ is None else self.reach_ / (self.reach_ + self.epsilon_)
             return damping * chosen.potential(samples, workers, self._budget())
 
-    def weights(self, X: Any) -> Floats:
-        """The Gibbs weights p_j(x) of the targets, one row a sample, each summing to one.
+    def weights(self, X: Any, within: Any = None) -> Floats:
+        """The Gibbs weights p_j(x) of the targets, one row per sample, each summing to one.
+
+        `within` as for `displacement`.
 
         >>> import numpy as np, occamap as oc
         >>> X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
@@ -456,7 +494,7 @@ class MongeMap(BaseEstimator):
         >>> round(float(np.exp(-(p * np.log(p)).sum(axis=1)).mean()), 1)  # effective targets of a sample, of 40
         9.4
         """
-        samples = self._check_new(X)
+        samples = self._check_new(X, within=within)
         with Workers(self.n_jobs) as workers:
             return self._towards.weights(samples, workers, self._budget())
 
@@ -541,6 +579,10 @@ class MongeMap(BaseEstimator):
         check_number(self.relax, "relax", 0, 1)
         check_match(self.match)
         check_pool(self.pool)
+        check_within(self.within)
+        if self.within is not None and self.match is None:
+            raise InputError("match must not be None with within: samples are matched within groups on coordinates, "
+                             "such as match=30 principal components")
         if self.debias and (self.pool is not None or self.match is not None):
             raise InputError("debias must be False with pool or match, which serve the same end")
         if self.debias is True and self.reach is not None:
@@ -568,13 +610,31 @@ class MongeMap(BaseEstimator):
     def _checked_reach(self) -> float | None:
         return None if self.reach is None else check_number(self.reach, "reach", 0, open_low=True)
 
-    def _check_new(self, raw: Any, name: str = "X") -> Samples:
+    def _check_new(self, raw: Any, name: str = "X", within: Any = None, target: bool | None = None) -> Samples:
+        """Samples with the features of the fitted ones, and the group of each, if they are matched within groups."""
         check_is_fitted(self, "g_")
         samples = check_samples(raw, name)
         check_same_features(
             samples, name, self.n_features_in_, getattr(self, "feature_names_in_", None), "the fitted samples"
         )
-        return samples
+        if self._strata is None:
+            if within is not None:
+                raise InputError("within must be None for samples of a map that was fitted without it")
+            return samples
+        fitted = self._target if (name == "Y" if target is None else target) else self._source
+        if within is not None:
+            return replace(samples, strata=self._strata.codes(within, name, samples.shape[0]))
+        if not samples.equals(fitted):
+            raise InputError(
+                f"within must have a label for each sample of {name}, since the map matches within groups and {name} "
+                "is not what it was fitted on"
+            )
+        return replace(samples, strata=fitted.strata)
+
+    def _refuse_strata(self, name: str) -> None:
+        """Raise where the samples of a Dask array would need labels."""
+        if getattr(self, "_strata", None) is not None:
+            raise InputError(f"{name} must not be a Dask array for a map with within, which needs its labels")
 
     def _budget(self) -> Budget:
         return Budget(self.max_memory, self._lent)

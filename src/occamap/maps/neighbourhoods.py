@@ -20,6 +20,7 @@ from occamap.maps.components import principal_components
 from occamap.maps.matching import Coordinates, MatchingSpace, as_samples
 from occamap.maps.pooling import Neighbourhoods, Neighbours, PooledSide
 from occamap.maps.side import Span, row_spans
+from occamap.maps.strata import Strata
 from occamap.sinkhorn import CostBlocks
 
 Floats = NDArray[np.float64]
@@ -87,11 +88,14 @@ class JointSpace:
     """The coordinates of two fitted samples and of any other, and who is near to whom in both directions of a map.
 
     The samples have no frozen features. `matched` are the coordinates of the match, unless that is in all features;
-    then principal components are learned when they are first needed.
+    then principal components are learned when they are first needed. With strata, samples are matched and near within
+    their groups alone.
     """
 
-    def __init__(self, source: Samples, target: Samples, matched: Coordinates | None = None) -> None:
-        self.samples, self.matched = (source, target), matched
+    def __init__(
+        self, source: Samples, target: Samples, matched: Coordinates | None = None, strata: Strata | None = None
+    ) -> None:
+        self.samples, self.matched, self.strata = (source, target), matched, strata
         self.learned = matched
         self.places: dict[bool, Places] = {}
         self.found: dict[tuple[bool, int | str], Neighbourhoods] = {}
@@ -108,7 +112,13 @@ class JointSpace:
         if self.matched is None:
             return None
         anchors = self.coordinates(self.samples[forth], workers, int(forth))
-        return MatchingSpace(anchors, partial(self.coordinates, side=int(not forth)))
+        return MatchingSpace(anchors, partial(self.coordinates, side=int(not forth)), self.groups(forth))
+
+    def groups(self, target: bool) -> Rows | None:
+        """The groups of the fitted targets, or of the source samples, if they are matched within groups."""
+        if self.strata is None:
+            return None
+        return self.strata.target if target else self.strata.source
 
     def places_of(self, forth: bool, neighbours: Neighbours, workers: Workers) -> Places:
         """Where the samples of this direction are in the joint space; found once."""
@@ -122,8 +132,8 @@ class JointSpace:
 class JointPool:
     """The neighbourhoods of points among the fitted samples of a direction, which have masses.
 
-    `pool` is a number of neighbours, or a matrix or labels over the fitted samples: then a point that is none of them
-    has the neighbourhood of the fitted sample nearest to it.
+    `pool` is a number of neighbours or "auto", or a matrix or labels over the fitted samples: then a point that is none
+    of them has the neighbourhood of the fitted sample nearest to it, in whatever group that is.
     """
 
     space: JointSpace
@@ -146,12 +156,11 @@ class JointPool:
             key = self.forth, self.pool
             if same and key in self.space.found:
                 return self.space.found[key]
-            kernel = Kernel.auto(self.masses) if self.pool == AUTO else Kernel(int(self.pool))
             places = self.space.places_of(self.forth, neighbours, workers)
             points, own = places.source, np.arange(n)
             if not same:
                 points, own = places.smooth(self._points(X, places, side, workers, budget, costs), workers)
-            W = nearest(points, places.source, self.masses, kernel, own, workers)
+            W = self._nearest(points, places.source, own, X.strata, workers)
             found = Neighbourhoods(W, np.arange(X.shape[0]))
             if same:
                 self.space.found = {key: found}
@@ -162,6 +171,28 @@ class JointPool:
         places = self.space.places_of(self.forth, neighbours, workers)
         points = self._points(X, places, side, workers, budget, costs)
         return Neighbourhoods(W, of[places.closest(points, workers)])
+
+    def _nearest(
+        self, points: Floats, places: Floats, own: Rows, groups: Rows | None, workers: Workers
+    ) -> sp.csr_array:
+        """The neighbourhoods of points in these groups, each among the places of its own group."""
+        strata = self.space.groups(not self.forth)
+        if strata is None or groups is None:
+            return nearest(points, places, self.masses, self._kernel(self.masses), own, workers)
+        parts, order = [], []
+        for group in np.unique(groups):
+            rows, members = np.flatnonzero(groups == group), np.flatnonzero(strata == group)
+            among = np.full(places.shape[0] + 1, -1)  # the last is for points that are none of them
+            among[members] = np.arange(members.size)
+            masses = self.masses[members]
+            kernel = self._kernel(masses)
+            W = nearest(points[rows], places[members], masses, kernel, among[own[rows]], workers)
+            parts.append(sp.csr_array((W.data, members[W.indices], W.indptr), shape=(rows.size, places.shape[0])))
+            order.append(rows)
+        return sp.csr_array(sp.vstack(parts, format="csr")[np.argsort(np.concatenate(order))])
+
+    def _kernel(self, masses: Floats) -> Kernel:
+        return Kernel.auto(masses) if self.pool == AUTO else Kernel(int(self.pool))
 
     def _points(
         self,

@@ -14,7 +14,7 @@ NOISE = 5.0  # standard errors of a pooled difference: the default strength of a
 TOP = 20  # the rank of the feature whose spread counts, or that of one in fifty of those that vary, if it is less
 
 
-def pooled_error(source: Any, n_targets: int, pool: Any) -> float:
+def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> float:
     """The standard error of the difference between the means of a neighbourhood and of its targets.
 
     Parameters
@@ -26,6 +26,8 @@ def pooled_error(source: Any, n_targets: int, pool: Any) -> float:
         The number of targets, which are taken to be pooled in the same share as the source samples.
     pool : int, "auto", array of labels or matrix
         As for `MongeMap`.
+    within : array of labels, optional
+        The groups that neighbours are found in: then the number of neighbours is that of a group of median size.
 
     >>> round(pooled_error(np.random.default_rng(0).normal(size=(500, 40)), 500, 50), 2)
     0.22
@@ -36,6 +38,10 @@ def pooled_error(source: Any, n_targets: int, pool: Any) -> float:
     varying = np.sort(spread[spread > 0])[::-1]
     if not varying.size:
         return 0.0
-    share = effective_count(pool, n) / n
+    if within is None or not isinstance(pool, int | str):
+        share = effective_count(pool, n) / n
+    else:
+        _, codes, counts = np.unique(within, return_inverse=True, return_counts=True)
+        share = effective_count(pool, int(np.median(counts[codes]))) / n
     typical = varying[min(TOP, -(-varying.size // 50)) - 1]
     return float(typical * np.sqrt(1 / (share * n) + 1 / (share * n_targets)))

@@ -65,7 +65,7 @@ class Neighbours:
             spans = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
             return np.concatenate([self._known.block((int(span[0]), int(span[-1]) + 1)) for span in spans])
         if self._coordinates is not None and self.side.space is not None:
-            return self.side.space.pairs.block(self._coordinates.take(rows))
+            return self.side.space.costs(self._coordinates.take(rows))
         return self.displacer.pairs.block(self.source.take(rows))
 
 

@@ -20,6 +20,7 @@ from occamap.maps.components import Components
 from occamap.maps.matching import Coordinates, given_coordinates
 from occamap.maps.neighbourhoods import JointSpace, Places, check_pool
 from occamap.maps.problem import Problem
+from occamap.maps.strata import Strata
 from occamap.model_file import Arrays, Meta
 from occamap.sinkhorn import Report, Solution
 
@@ -40,6 +41,7 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
             **{k: v for k, v in model.get_params(deep=False).items() if k != "cost"},
             "pool": _describe_pool(model.pool, model.a_.size, arrays),
             "match": _describe_match(model.match),
+            "within": _describe_within(model, arrays),
         },
         "space": _describe_space(model, arrays),
         "cost_given": model.cost is not None,
@@ -110,6 +112,15 @@ def _describe_match(match: Any) -> Any:
     return match
 
 
+def _describe_within(model: MongeMap, arrays: Arrays) -> Any:
+    """The names of the groups that samples are matched within; those of the samples are arrays."""
+    strata = model._strata
+    if strata is None:
+        return None
+    arrays["within_source"], arrays["within_target"] = strata.source, strata.target
+    return [_name(name) for name in strata.names.tolist()]
+
+
 def _describe_space(model: MongeMap, arrays: Arrays) -> dict[str, Any]:
     """Coordinates of the samples and places of the source, as far as they are known or `pool` needs them."""
     if model.pool is not None:
@@ -144,7 +155,8 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
         raise ModelFileError("its cost is not the default, as it says")
     parameters = {**meta["parameters"]}
     pool, match = _pool(parameters.pop("pool", None), arrays), _match(parameters.pop("match", None), arrays)
-    model = model_class(cost if meta["cost_given"] else None, **parameters, pool=pool, match=match)
+    within = _within(parameters.pop("within", None), arrays)
+    model = model_class(cost if meta["cost_given"] else None, **parameters, pool=pool, match=match, within=within)
     model._check_parameters()
     names = _names(meta["feature_names"])
     source, target = (_samples(meta[side], side, arrays, names) for side in ("source", "target"))
@@ -169,7 +181,8 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     cost._check_scale(largest)
     report = _report(meta["report"], epsilon, target.shape[0])
     solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
-    matched, space = _space(meta.get("space", {}), match, cost, source, target, arrays)
+    strata = None if within is None else Strata.of(within, source.shape[0], target.shape[0])
+    matched, space = _space(meta.get("space", {}), match, cost, source, target, strata, arrays)
     check_pool(pool, source.shape[0])
     model._keep(cost, Problem(source, target, a, b, names), solution, matched, space)
     model.report_ = report
@@ -209,10 +222,23 @@ def _pool(entry: Any, arrays: Arrays) -> Any:
         raw = csr_array((data, indices, indptr), shape=(n, n))
         check_compressed(raw)
         return raw
-    names, codes = _names(entry["labels"]), arrays["pool_codes"]
+    return _labels(_names(entry["labels"]), arrays["pool_codes"], "pool")
+
+
+def _within(entry: Any, arrays: Arrays) -> Any:
+    """The parameter `within`, from what `_describe_within` made of it."""
+    if entry is None:
+        return None
+    names = _names(entry)
+    return tuple(_labels(names, arrays[f"within_{side}"], "within") for side in ("source", "target"))
+
+
+def _labels(names: NDArray[Any] | None, codes: NDArray[Any], what: str) -> NDArray[Any]:
+    """The labels that the codes stand for."""
     if names is None or codes.dtype.kind != "i" or codes.ndim != 1 or not np.all((codes >= 0) & (codes < names.size)):
-        raise ModelFileError("the labels of its pool are not what belongs there")
-    return np.array(names.tolist())[codes]
+        raise ModelFileError(f"the labels of its {what} are not what belongs there")
+    labels: NDArray[Any] = np.array(names.tolist())[codes]
+    return labels
 
 
 def _match(entry: Any, arrays: Arrays) -> Any:
@@ -223,7 +249,13 @@ def _match(entry: Any, arrays: Arrays) -> Any:
 
 
 def _space(
-    entry: dict[str, Any], match: Any, cost: Cost, source: Samples, target: Samples, arrays: Arrays
+    entry: dict[str, Any],
+    match: Any,
+    cost: Cost,
+    source: Samples,
+    target: Samples,
+    strata: Strata | None,
+    arrays: Arrays,
 ) -> tuple[Coordinates | None, JointSpace | None]:
     """Coordinates of the match, and the space in which neighbours are near, as far as the file has them."""
     frozen = cost._frozen(source.shape[1])
@@ -239,7 +271,7 @@ def _space(
     if match is not None and learned is None:
         raise ModelFileError("the coordinates of its match are absent")
     matched = None if match is None else learned
-    space = JointSpace(*pair, matched)
+    space = JointSpace(*pair, matched, strata)
     space.learned = learned
     if "scales" in entry:
         own, smooth, anchors = arrays["places"], arrays["places_smooth"], arrays["places_targets"]

@@ -160,8 +160,8 @@ class Side:
         """The costs of some rows of X to the anchors; X as it was prepared."""
         if self.space is None:
             return lambda span: displacer.pairs.block(X.rows(*span))
-        coordinates, pairs = self.space.locate(X, workers), self.space.pairs
-        return lambda span: pairs.block(coordinates.rows(*span))
+        space, coordinates = self.space, self.space.locate(X, workers)
+        return lambda span: space.costs(coordinates.rows(*span))
 
     def _gibbs(self, C: Floats) -> tuple[Floats, Floats]:
         weights, potential = np.empty(C.shape), np.empty(C.shape[0])

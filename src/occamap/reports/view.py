@@ -61,7 +61,10 @@ def view(run: Run) -> View:
         raise RunFileError("the map does not belong to the record, which speaks of other numbers of cells and genes")
     mine, theirs = _drawn(control.shape[0], CELLS, rng), _drawn(target.shape[0], TARGETS, rng)
     X, Y = _rows(control, mine), _rows(target, theirs)
-    moves = model.displacement(_like(control, mine)) if run.moves is None else sp.csr_array(run.moves)[mine]
+    if run.moves is None:
+        moves = model.displacement(_like(control, mine), within=_strata(model, mine))
+    else:
+        moves = sp.csr_array(run.moves)[mine]
     genes = _genes(run, model, moves, X, Y)
     names = [str(name) for name in genes.index]
     places = genes.pop("column").to_numpy()
@@ -105,6 +108,11 @@ def _like(samples: Samples, rows: Rows) -> Any:
     if samples.is_sparse:
         return _rows(samples, rows)
     return samples.data if rows.size == samples.shape[0] else samples.data[rows]
+
+
+def _strata(model: MongeMap, rows: Rows) -> Any:
+    """The groups that these control cells are matched within, if there are any."""
+    return None if model.within is None else np.asarray(model.within[0])[rows]
 
 
 def _genes(run: Run, model: MongeMap, moves: sp.csr_array, X: sp.csr_array, Y: sp.csr_array) -> pd.DataFrame:
@@ -192,7 +200,7 @@ def _within(
     code = {name: k for k, name in enumerate(groups[0])}
     mine, theirs = (np.array([code[name] for name in _labels(run.tables[part])]) for part in ("cells", "targets"))
     rows = shown[_drawn(shown.size, MATCHED, rng)]
-    weights = model.weights(_like(model._source, rows))
+    weights = model.weights(_like(model._source, rows), _strata(model, rows))
     own = np.array([float(w[theirs == mine[row]].sum()) for row, w in zip(rows, weights, strict=True)])
     parts = {int(k): float(own[mine[rows] == k].mean()) for k in np.unique(mine[rows])}
     return float(own.mean()), parts

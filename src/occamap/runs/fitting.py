@@ -30,7 +30,7 @@ from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
 from occamap.scale import connect
 from occamap.selection import MongeMapCV
-from occamap.tl.cells import labels, rows_of
+from occamap.tl.cells import labels
 from occamap.tl.gene_table import gene_tables
 from occamap.tl.stored import read, resolution
 
@@ -106,7 +106,7 @@ def fit(
             table, groups = _tables(adata, again, stage)
             null = _null(adata, subsamples, {"n_jobs": threads, "max_memory": max_memory}, seed, stage)
             pathways = _pathways(adata, filled, by)
-            rows, targets = _cells(adata, question, by), _targets(adata, question, by)
+            rows, targets = _cells(adata, by), _targets(adata, by)
             record = RunRecord(
                 command=command,
                 data=found,
@@ -217,9 +217,9 @@ def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stag
         return null_map(like, control, np.random.default_rng([seed, 1]))
 
 
-def _cells(adata: Any, question: Question, by: str | None) -> Any:
-    """A row a control cell: its name, its group, how many genes move, and how far."""
-    rows = rows_of(adata, question.groupby, question.control, "control")
+def _cells(adata: Any, by: str | None) -> Any:
+    """One row per control cell: its name, its group, how many genes move, and how far."""
+    rows = read(adata, KEY).rows("control")
     columns: dict[str, Any] = {"cell": np.asarray(adata.obs_names)[rows]}
     if by is not None:
         columns["group"] = labels(adata, by, "by")[rows]
@@ -229,9 +229,9 @@ def _cells(adata: Any, question: Question, by: str | None) -> Any:
     return optional("pandas", "fit").DataFrame(columns)
 
 
-def _targets(adata: Any, question: Question, by: str | None) -> Any:
-    """A row a target cell: its name and its group."""
-    rows = rows_of(adata, question.groupby, question.target, "target")
+def _targets(adata: Any, by: str | None) -> Any:
+    """One row per target cell: its name and its group."""
+    rows = read(adata, KEY).rows("target")
     columns: dict[str, Any] = {"cell": np.asarray(adata.obs_names)[rows]}
     if by is not None:
         columns["group"] = labels(adata, by, "by")[rows]

@@ -23,6 +23,7 @@ def move(
     group: str | None = None,
     layer: str | None = None,
     counts: str = "refuse",
+    within: str | None = None,
     *,
     stage: Stage = no_stage,
 ) -> dict[str, Any]:
@@ -35,7 +36,8 @@ def move(
     with stage("reading the cells"):
         adata = cells.read(path)
     with stage("moving the cells"):
-        made = tl.transform(adata, model, groupby=groupby, group=group, layer=layer, counts=counts, key_added=KEY)
+        chosen = {"groupby": groupby, "group": group, "within": within}
+        made = tl.transform(adata, model, **chosen, layer=layer, counts=counts, key_added=KEY)
     with stage("writing"):
         cells.write(made, target)
     moving = np.diff(made.layers[f"{KEY}_displacement"].indptr)

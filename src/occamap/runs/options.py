@@ -39,6 +39,7 @@ class Question:
     layer: str | None = None
     use_genes: str | None = None
     counts: str = "refuse"
+    within: str | None = None
 
 
 @dataclass(frozen=True)

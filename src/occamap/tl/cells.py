@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from difflib import get_close_matches
 from typing import Any
 
@@ -70,6 +71,21 @@ def pair_of(adata: Any, groupby: str, control: Any, target: Any) -> tuple[Rows, 
     for rows, name, group in zip(pair, ("control", "target"), (control, target), strict=True):
         check_enough(rows.size, f"{name}, {group!r},")
     return pair
+
+
+def pair_within(adata: Any, within: str, pair: tuple[Rows, Rows]) -> tuple[tuple[Rows, Rows], dict[str, int]]:
+    """The cells of a pair whose group in a column has cells on both sides; and the control cells left out, by group."""
+    found = labels(adata, within, "within")
+    counts = [Counter(entry for entry in found[rows] if entry is not None) for rows in pair]
+    shared = {group for group in counts[0] if min(side[group] for side in counts) >= FEWEST}
+    if not shared:
+        raise InputError(
+            f"within must be a column in which some group has {FEWEST} control and {FEWEST} target cells; in "
+            f"adata.obs[{within!r}] none has"
+        )
+    held = np.array([entry in shared for entry in found])
+    left = Counter(str(entry) for entry in found[pair[0]] if entry not in shared)
+    return (pair[0][held[pair[0]]], pair[1][held[pair[1]]]), dict(left)
 
 
 def check_enough(count: int, what: str, fewest: int = FEWEST) -> None:

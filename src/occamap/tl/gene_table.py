@@ -169,8 +169,8 @@ def _warn_of_mixing(by: str, kept: dict[str, float]) -> None:
         listed = ", ".join(f"{name!r} ({share:.0%})" for share, name in mixed[:5]) + (", …" if len(mixed) > 5 else "")
         warnings.warn(
             f"Control cells of some groups of {by!r} are mostly matched with target cells of other groups (share of "
-            f"the mass that stays within: {listed}), so their rows describe other cells: do not read these rows, or "
-            "fit a map to these cells alone",
+            f"the mass that stays within: {listed}), so their rows describe other cells: match within groups "
+            f"(within={by!r}), or do not read these rows",
             MatchWarning,
             stacklevel=4,
         )

@@ -7,14 +7,14 @@ from typing import Any
 
 from occamap._memory import foreseeing
 from occamap.costs import L1, Cost, SqL2
-from occamap.errors import InputError, SelectionWarning
+from occamap.errors import InputError, MatchWarning, SelectionWarning
 from occamap.maps import MongeMap
 from occamap.maps.noise import pooled_error
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
-from occamap.tl.cells import check_adata, check_key, genes_of, pair_of, samples
+from occamap.tl.cells import check_adata, check_key, genes_of, pair_of, pair_within, samples
 from occamap.tl.penalty import penalty_of
-from occamap.tl.resolution import AUTO, match_of, pool_of
+from occamap.tl.resolution import AUTO, match_of, pool_of, within_of
 from occamap.tl.stored import Design, write
 
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
@@ -45,6 +45,7 @@ def monge_map(
     relax: float = 1.0,
     pool: int | str | None = AUTO,
     match: int | str | None = AUTO,
+    within: str | None = None,
     reach: float | None = None,
     tol: float = 1e-4,
     max_iter: int = 2000,
@@ -111,6 +112,11 @@ def monge_map(
         Where cells are matched. "auto": on 30 principal components, or in all genes (None) where held-out cells choose.
         A number of components, a key of `adata.obsm` such as "X_scVI", or None: in all genes, under `cost`, as in the
         paper. Displacements are read in all genes in any case.
+    within
+        A column of `adata.obs`, such as "cell_type": control cells are matched only with target cells of the same
+        group, and pooled only with cells of it. The shares of the groups may differ between control and target. Cells
+        of groups with fewer than two cells on either side are left out, with a warning. Without `within`, cells may be
+        matched across groups; `matched_within` in `tl.gene_table(by=…)` says how many are.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -153,8 +159,12 @@ def monge_map(
     """
     check_adata(adata)
     check_key(key_added)
-    design = Design(str(groupby), str(control), str(target), layer, counts)
+    design = Design(str(groupby), str(control), str(target), layer, counts, within)
     pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
+    if within is not None:
+        pair, left_out = pair_within(adata, within, pair)
+        _warn_of_left_out(within, left_out)
+    strata = within_of(adata, within, pair)
     source, targets = samples(adata, pair, layer, counts, genes)
     shared = {"reach": reach, "tol": tol, "max_iter": max_iter, "max_memory": max_memory, "n_jobs": n_jobs}
     if gamma is not None and gammas is not None:
@@ -163,7 +173,7 @@ def monge_map(
     pooled = pool_of(adata, pool, pair[0])
 
     def error(free: Any) -> float:
-        return pooled_error(source.X[:, free], targets.n_obs, pooled)
+        return pooled_error(source.X[:, free], targets.n_obs, pooled, None if strata is None else strata[0])
 
     noise = None if pooled is None else error
     asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights, error=noise)
@@ -178,8 +188,11 @@ def monge_map(
         match = None if chosen else MATCH
     elif match is not None and chosen:
         raise InputError(f"match must be None where held-out cells choose; got {match!r}: give gamma and epsilon")
+    if within is not None and (chosen or match is None):
+        where = "where held-out cells choose" if chosen else "where cells are matched in all genes (match=None)"
+        raise InputError(f"within must be None {where}; got {within!r}")
     if not chosen:
-        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair)}
+        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair), "within": strata}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)
@@ -215,6 +228,19 @@ def monge_map(
         if fitted.selection_.diagnostics_.weak:
             warnings.warn(WEAK, SelectionWarning, stacklevel=2)
     return fitted
+
+
+def _warn_of_left_out(within: str, left_out: dict[str, int]) -> None:
+    """Warn of control cells that have no target cells of their own group."""
+    if left_out:
+        listed = [f"{name!r} ({count:,})" for name, count in sorted(left_out.items())]
+        shown = ", ".join(listed[:5]) + (", …" if len(listed) > 5 else "")
+        warnings.warn(
+            f"{sum(left_out.values()):,} control cells are left out, since their groups of {within!r} have fewer than "
+            f"two control or target cells: {shown}",
+            MatchWarning,
+            stacklevel=3,
+        )
 
 
 def _later_bytes(source: Any, target: Any) -> float:

@@ -1,4 +1,4 @@
-"""What `pool` and `match` name in an AnnData: a column of obs, a graph in obsp, coordinates in obsm."""
+"""What `pool`, `match` and `within` name in an AnnData: columns of obs, a graph in obsp, coordinates in obsm."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from occamap.errors import InputError
 from occamap.tl.cells import Rows, labels, near, some
@@ -63,3 +64,11 @@ def match_of(adata: Any, match: Any, pair: tuple[Rows, Rows]) -> Any:
         names = [str(adata.obs_names[row]) for row in used]
         raise InputError(f"match must have finite coordinates; those of {used.size:,} cells are not: {some(names)}")
     return coordinates[pair[0]], coordinates[pair[1]]
+
+
+def within_of(adata: Any, within: str | None, pair: tuple[Rows, Rows]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The groups of these cells that they are matched within, as labels of both sides."""
+    if within is None:
+        return None
+    found = labels(adata, within, "within")
+    return found[pair[0]].astype(str), found[pair[1]].astype(str)

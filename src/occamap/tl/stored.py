@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from occamap._record import versions, without_none
 from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
+from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, pair_within, some
 from occamap.tl.gene_sets import members_matrix
-from occamap.tl.resolution import match_of, pool_of
+from occamap.tl.resolution import match_of, pool_of, within_of
 
 SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
 
@@ -33,6 +34,7 @@ class Design:
     target: str
     layer: str | None = None
     counts: str = "refuse"
+    within: str | None = None
 
 
 DESIGN = tuple(field.name for field in fields(Design))
@@ -57,8 +59,16 @@ class Stored:
         return np.asarray(self.adata.var_names)[self.genes]
 
     def rows(self, side: str) -> Rows:
-        """The cells of the "control" or of the "target"."""
-        return np.flatnonzero(labels(self.adata, self.design.groupby) == getattr(self.design, side))
+        """The cells of the "control" or of the "target" that were matched."""
+        return self._pair[("control", "target").index(side)]
+
+    @cached_property
+    def _pair(self) -> tuple[Rows, Rows]:
+        groups = labels(self.adata, self.design.groupby)
+        control, target = (np.flatnonzero(groups == name) for name in (self.design.control, self.design.target))
+        if self.design.within is None or not control.size or not target.size:
+            return control, target
+        return pair_within(self.adata, self.design.within, (control, target))[0]
 
     def cells(self, side: str) -> Any:
         """Their numbers, as CSR."""
@@ -125,6 +135,7 @@ class Stored:
             rows = self.rows("control"), self.rows("target")
             rest["pool"] = pool_of(self.adata, _scalar(params.get("pool")), rows[0])
             rest["match"] = match_of(self.adata, _scalar(params.get("match")), rows)
+            rest["within"] = within_of(self.adata, self.design.within, rows)
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 

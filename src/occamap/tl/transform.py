@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from occamap._optional import optional
 from occamap.errors import FeatureMismatchError, InputError
 from occamap.maps import MongeMap, load
-from occamap.tl.cells import check_adata, check_key, numbers, rows_of, some
+from occamap.tl.cells import check_adata, check_key, labels, numbers, rows_of, some
 from occamap.tl.stored import describe
 
 
@@ -24,6 +24,7 @@ def transform(
     group: Any = None,
     layer: str | None = None,
     counts: str = "refuse",
+    within: str | None = None,
     key_added: str = "occamap",
 ) -> Any:
     """Move cells by a fitted map: a new AnnData with the predicted cells; `adata` stays as it is.
@@ -40,6 +41,8 @@ def transform(
         A column of `adata.obs` and the group in it to move; all cells if not given.
     layer, counts
         As for `tl.monge_map`.
+    within
+        The column of `adata.obs` with the groups that the map matches within, if it was fitted with `within`.
     key_added
         Prefix of the displacement in `layers`.
 
@@ -70,7 +73,7 @@ def transform(
     columns = _columns(fitted, np.asarray(adata.var_names))
     matrix = numbers(adata, rows, layer, counts)
     cells = sp.csr_array(matrix)
-    moves = fitted.displacement(cells[:, columns])
+    moves = fitted.displacement(cells[:, columns], within=_groups(adata, fitted, within, rows))
     whole = sp.csr_array((moves.data, columns[moves.indices], moves.indptr), shape=cells.shape)
     whole.sort_indices()
     moved = sp.csr_matrix(cells + whole) if sp.issparse(matrix) else matrix + whole.toarray()
@@ -79,8 +82,18 @@ def transform(
     made.layers[f"{key_added}_displacement"] = sp.csr_matrix(whole)
     made.obs[f"{key_added}_predicted"] = True
     asked = {"groupby": groupby, "group": None if group is None else str(group), "layer": layer, "counts": counts}
+    asked["within"] = within
     made.uns[f"{key_added}_transform"] = describe(asked, fitted)
     return made
+
+
+def _groups(adata: Any, fitted: MongeMap, within: str | None, rows: Any) -> Any:
+    """The groups of the cells to move, if the map matches within groups."""
+    if (within is None) != (fitted.within is None):
+        if within is None:
+            raise InputError("within must name the column of adata.obs with the groups that the map matches within")
+        raise InputError(f"within must be None for a map that was fitted without it; got {within!r}")
+    return None if within is None else labels(adata, within, "within")[rows]
 
 
 def _columns(fitted: MongeMap, names: Any) -> Any:
