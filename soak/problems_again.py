@@ -26,7 +26,7 @@ def check_again(model: Any, problem: Problem) -> None:
         return
     x, moves = dense(problem.X), dense(ask(model.displacement, problem.X)[0])
     there = dense(ask(model.transform, problem.X)[0])
-    close(there, x + moves, EPS[problem.X.dtype] * np.abs(x + moves) + 1e-44, "x + displacement")
+    close(there, x + moves, EPS[problem.X.dtype] * (np.abs(x) + np.abs(moves)) + 1e-44, "x + displacement")
     _check_refit(model, problem)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "map.occamap")
