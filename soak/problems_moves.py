@@ -98,4 +98,4 @@ class Moves:
             return 8 * (1 + penalty.gamma) * largest if penalty.squared else largest + penalty.gamma
         if penalty.name == "GroupLasso":
             return largest + penalty.gamma + max((r for _, r in penalty.grouped(d).members), default=0.0)
-        return penalty.gamma * largest if pooled else 0 * size  # by itself, a sample moves to the mean of its targets
+        return (1 + penalty.gamma) * largest if pooled else 0 * size  # a sample by itself moves to a mean of targets
