@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import occamap as oc
+from soak.generate_pool import MANY, Reading, draw_kind, draw_reading
 from soak.reference import Penalty
 
 Floats = NDArray[np.float64]
@@ -43,13 +44,21 @@ class Problem:
     back: Any
     options: dict[str, Any] = field(default_factory=dict)
     vectors: bool = True
+    reading: Reading = field(default_factory=Reading)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Those of the map, beside its cost."""
+        return {**self.options, "pool": self.reading.pool, "match": self.reading.match}
 
 
 def problem(seed: int, number: int) -> Problem:
     """Problem `number` of this seed."""
-    random = np.random.default_rng([seed, number])
+    random, other = np.random.default_rng([seed, number]), np.random.default_rng([seed, number, 1])
     n, m, d = _size(random), _size(random), _size(random)
-    kind = _pick(random, COSTS)
+    kind, many = draw_kind(random, COSTS), bool(other.random() < MANY)
+    if many:
+        n, m, d = int(other.integers(65, 320)), min(m, 8), min(d, 8)
     if kind == "GroupLasso overlap":
         n, m, d = min(n, 6), min(m, 6), max(3, min(d, 10))
     unit = 10.0 ** random.uniform(-30, 30) if random.random() < 0.3 else 1.0
@@ -66,11 +75,8 @@ def problem(seed: int, number: int) -> Problem:
                        for lay, array in zip(layout, arrays, strict=True))
     weights = _weights(random, n), _weights(random, m)
     options = _options(random, kind, arrays[0], arrays[1])
-    return Problem(kind, X, Y, *weights, cost, penalty, new, back, options, vectors=number % 4 == 0)
-
-
-def _pick(random: Random, shares: dict[str, int]) -> str:
-    return str(random.choice(list(shares), p=np.array(list(shares.values())) / sum(shares.values())))
+    reading = Reading() if "debias" in options else draw_reading(other, arrays[0], arrays[1], many)
+    return Problem(kind, X, Y, *weights, cost, penalty, new, back, options, number % 4 == 0, reading)
 
 
 def _size(random: Random) -> int:
@@ -199,7 +205,7 @@ def _grouped(random: Random, gamma: float, d: int, overlap: bool) -> tuple[Any, 
 
 
 def _options(random: Random, kind: str, X: Floats, Y: Floats) -> dict[str, Any]:
-    scale = _pick(random, SCALES)
+    scale = draw_kind(random, SCALES)
     epsilon = 10.0 ** random.uniform(-4, 2)
     square = 0.5 * float(((X[:, None] - Y[None]) ** 2).sum(axis=2).mean())
     if scale == "absolute":

@@ -173,9 +173,10 @@ def attempt(seed: int, number: int) -> tuple[str, str, bool, float]:
 
 
 def label(posed: Problem) -> str:
-    """The cost and how samples are stored."""
+    """The cost, how samples are stored, and whether they are pooled or matched."""
     sparse = sp.issparse(posed.X), sp.issparse(posed.Y)
-    return f"{posed.kind}, {'CSR' if all(sparse) else 'dense and CSR' if any(sparse) else 'dense'}"
+    stored = "CSR" if all(sparse) else "dense and CSR" if any(sparse) else "dense"
+    return f"{posed.kind}, {stored}{posed.reading.label}"
 
 
 if __name__ == "__main__":

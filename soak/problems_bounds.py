@@ -14,6 +14,11 @@ The former is stated by the rounding that a number goes through:
   of the penalty; a penalty so strong that this exceeds WORST of the largest entry has to be refused. For ℓ1 it is
   between what it is with and without masses that rounding cannot tell from 0. For overlapping groups it is right to
   LATENT_MOVE of these, and what the slope of a feature is open by that is too small to count among costs right to 1e-5.
+- A move of a neighbourhood is right to the same, of the largest samples in it. Its field has to be computed, so that
+  the penalty of a subspace counts, too: 1 + γ times the largest entry, since its field mixes features.
+- Where samples are matched on coordinates, weights and potentials follow from these in float64. Coordinates are right
+  to 256 roundings of the sums that they are. Of neighbours whose squared distances differ by less than 1e-9 of the
+  largest place, either may be the nearer one.
 """
 
 from __future__ import annotations

@@ -143,7 +143,16 @@ def displacement(
 
     The margin is NaN where it is not. For ℓ1, masses below `least` count for nothing.
     """
-    z, shift = X[:, None, :] - Y[None, :, :], p @ Y - X
+    return move_pairs(penalty, X[:, None, :] - Y[None, :, :], p @ Y - X, p, occam, relax, least)
+
+
+def move_pairs(
+    penalty: Penalty, z: Floats, shift: Floats, p: Floats, occam: bool, relax: float, least: float = 0.0
+) -> tuple[Floats, Floats]:
+    """−prox_τ(Σ_j p_j ∇h(z_j)) of each row of p, and the margin; z are its pairs, or one set of pairs for all rows.
+
+    `shift` is −Σ_j p_j z_j, from fewer roundings.
+    """
     if penalty.name in ("SqL2", "L1"):
         move, margin = _elastic(penalty, z, shift, p, occam, least)
     elif penalty.name == "Subspace":
@@ -151,7 +160,7 @@ def displacement(
     else:
         field = np.einsum("ij,ijt->it", p, penalty.gradient(z))
         if occam and penalty.name == "GroupLasso":
-            field = penalty.grouped(X.shape[1]).least(field, z, p)
+            field = penalty.grouped(z.shape[-1]).least(field, z, p)
         elif occam:
             slack = np.einsum("ij,ijt->it", p, (z == 0) * _kink(penalty, z))
             field = np.sign(field) * np.maximum(np.abs(field) - slack, 0)

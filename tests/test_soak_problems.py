@@ -6,6 +6,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,14 +18,19 @@ import scipy.sparse as sp
 from occamap import L1, STVS, GroupLasso, KOverlap, MongeMap, SqL2, Subspace
 from occamap.costs import Cost
 from occamap.errors import InputError, NotConvergedWarning
+from occamap.maps import neighbourhoods
+from occamap.maps.components import Components
+from occamap.maps.pooling import _Pooled
 from occamap.maps.side import Side
 from occamap.sinkhorn.solve import _Sweep
 from occamap.sinkhorn.target_search import EpsilonChoice
-from soak.generate import problem
+from soak import reference_pool
+from soak.generate import Problem, problem
+from soak.generate_pool import Projection, Reading
 from soak.problems import attempt, run
 from soak.problems_bounds import FaultError
 from soak.problems_check import examine
-from soak.reference import Penalty, gibbs
+from soak.reference import Penalty, displacement, gibbs
 from soak.reference_groups import Groups
 from soak.reference_koverlap import overlap
 from soak.tally import Tally
@@ -43,6 +50,8 @@ def test_a_share_of_the_problems_ends_right_or_refused() -> None:
     right = sum(count for endings in tally.counts.values() for end, count in endings.items() if end.startswith("right"))
     assert right > 0.85 * tally.total()
     assert {what.split(",")[0] for what in tally.counts} >= {"SqL2", "L1", "STVS", "KOverlap", "GroupLasso", "Subspace"}
+    read = [what for what in tally.counts if what.endswith((", pool", ", match"))]
+    assert 0.2 * tally.total() < tally.total(read) < 0.5 * tally.total()
 
 
 def stuck(seed: int, theirs: Connection) -> None:
@@ -77,6 +86,7 @@ def test_a_problem_is_the_same_when_it_is_asked_for_again() -> None:
     for number in range(40):
         once, again = problem(3, number), problem(3, number)
         assert (once.kind, once.options, once.cost) == (again.kind, again.options, again.cost)
+        assert str(once.reading.pool) == str(again.reading.pool)
         for x, y in ((once.X, again.X), (once.Y, again.Y), (once.new, again.new)):
             assert x.dtype == y.dtype
             same = (x != y).nnz == 0 if sp.issparse(x) else np.array_equal(x, y)
@@ -89,7 +99,8 @@ def plain_problem() -> Any:
         posed = problem(0, number)
         plain = posed.kind == "L1" and isinstance(posed.X, np.ndarray) and posed.X.dtype == np.float64
         simple = posed.options["epsilon_scale"] == "mean" and "debias" not in posed.options and posed.X.size > 20
-        if plain and simple and examine(posed).ending == "right":
+        alone = posed.reading.pool is None and posed.reading.match is None
+        if plain and simple and alone and examine(posed).ending == "right":
             return posed
     raise AssertionError("no such problem")
 
@@ -169,6 +180,112 @@ def test_potentials_that_are_not_of_the_plan_are_a_fault(
         examine(posed)
 
 
+# -- pool and match ---------------------------------------------------------------------------------------------
+
+
+def kind_of(pool: Any) -> str:
+    """A number, "auto", labels or a matrix."""
+    if pool is None or isinstance(pool, int | str | np.integer):
+        return "none" if pool is None else "auto" if isinstance(pool, str) else "number"
+    return "matrix" if sp.issparse(pool) or np.ndim(pool) == 2 else "labels"
+
+
+def some_problems(wanted: Callable[[Problem], bool], number: int = 12) -> list[Problem]:
+    """The first of seed 0 that are sound and as wanted."""
+    found: list[Problem] = []
+    for posed in (problem(0, k) for k in count()):
+        if len(found) == number:
+            return found
+        if not posed.reading.flaw and posed.kind != "GroupLasso overlap" and wanted(posed):
+            found.append(posed)
+    raise AssertionError
+
+
+def uniform_labels(labels: Any, masses: Any) -> Any:
+    return BY_LABELS(labels, (masses > 0) / np.count_nonzero(masses))
+
+
+def unpooled_shifts(self: Any, start: int, stop: int) -> Any:
+    """Fields of which the shifts are all that of the first sample."""
+    found = FIELDS(self, start, stop)
+    found.shifts[:] = found.shifts[:1]
+    return found
+
+
+def tieless(self: Any, start: int, stop: int) -> Any:
+    found = FIELDS(self, start, stop)
+    found.slack[:] = 0.0
+    return found
+
+
+def by_features_outside(self: Any, X: Any, displacer: Any, workers: Any) -> Any:
+    """Costs that are those of the match for more samples than are new."""
+    if self.space is not None and X.shape[0] <= 4:
+        return lambda span: displacer.pairs.block(X.rows(*span))
+    return COSTS(self, X, displacer, workers)
+
+
+def nearest_of_all(points: Any, places: Any, masses: Any, *others: Any) -> Any:
+    return NEAREST(points, places, np.maximum(masses, 1e-3), *others)
+
+
+BY_LABELS, FIELDS, COSTS, NEAREST = neighbourhoods.by_labels, _Pooled._fields, Side._costs, neighbourhoods.nearest
+APPLY = Components.__call__
+
+MISTAKES: dict[str, tuple[Any, str, Any, Callable[[Problem], bool], str]] = {
+    "labels without masses": (
+        neighbourhoods, "by_labels", uniform_labels,
+        lambda p: kind_of(p.reading.pool) == "labels" and p.a is not None, "neighbourhoods is",
+    ),
+    "relaxed to another shift": (
+        _Pooled, "_fields", unpooled_shifts, lambda p: kind_of(p.reading.pool) == "matrix" and "relax" in p.options,
+        "(transform|displacement) is",
+    ),
+    "ties are forgotten": (
+        _Pooled, "_fields", tieless, lambda p: p.reading.pool is not None and "ties" in p.options,
+        "(transform|displacement) is",
+    ),
+    "auto without a taper": (
+        neighbourhoods, "TAPER", 0.0, lambda p: kind_of(p.reading.pool) == "auto", "neighbourhoods is",
+    ),
+    "neighbours without mass": (
+        neighbourhoods, "nearest", nearest_of_all,
+        lambda p: kind_of(p.reading.pool) in ("number", "auto") and p.a is not None and not p.a.all(),
+        "a sample without mass is in a neighbourhood",
+    ),
+    "new samples have the neighbourhood of the first": (
+        neighbourhoods.Places, "closest", lambda self, points, workers: np.zeros(len(points), np.int64),
+        lambda p: kind_of(p.reading.pool) in ("labels", "matrix"), "a point has not the neighbourhood",
+    ),
+    "new samples are matched in all features": (
+        Side, "_costs", by_features_outside, lambda p: isinstance(p.reading.match, Projection), "potential is",
+    ),
+    "coordinates that are too large": (
+        Components, "__call__", lambda self, X, workers: 2 * APPLY(self, X, workers),
+        lambda p: isinstance(p.reading.match, int), "principal components of a sample is",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_check_sees_mistakes_in_pool_and_match(mistake: str, monkeypatch: Patch) -> None:
+    where, name, broken, wanted, message = MISTAKES[mistake]
+    posed = some_problems(wanted)
+    assert all(examine(one).ending for one in posed)
+    monkeypatch.setattr(where, name, broken)
+    with pytest.raises(FaultError, match=message):
+        all(examine(one).ending for one in posed)
+
+
+def test_flaws_of_pool_and_match_are_refused_and_a_fit_that_goes_on_is_a_fault() -> None:
+    flawed = [posed for posed in (problem(0, number) for number in range(2500)) if posed.reading.flaw]
+    assert len({posed.reading.flaw for posed in flawed}) > 10
+    for posed in flawed:
+        assert examine(posed).ending.startswith("refused: InputError")
+    with pytest.raises(FaultError, match="a flaw is not refused"):
+        examine(replace(plain_problem(), reading=Reading(flaw="a flaw")))
+
+
 # -- the reference ---------------------------------------------------------------------------------------------
 
 
@@ -197,6 +314,57 @@ def test_the_prox_of_the_reference_is_a_minimum_and_its_gradient_a_slope(penalty
     step = 1e-6 * random.normal(size=w.shape)
     slope = (penalty.value(w + step) - penalty.value(w - step)) / 2
     np.testing.assert_allclose(slope, (penalty.gradient(w) * step).sum(axis=-1), rtol=1e-3, atol=1e-10)
+
+
+PENALTIES = [
+    Penalty("SqL2"),
+    Penalty("L1", 0.7, weights=np.array([0.0, 1.0, 2.0, 0.5, 1.0])),
+    Penalty("STVS", 0.7),
+    Penalty("KOverlap", 0.7, k=2),
+    Penalty("KOverlap", 0.7, k=3, squared=False),
+    Penalty("GroupLasso", 0.7, groups=[[0, 1], [2, 4]], l1_ratio=0.3),
+    Penalty("Subspace", 0.7, basis=np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0].T),
+]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_pooled_displacement_of_the_reference_is_minus_the_prox_of_the_pooled_field(penalty: Penalty) -> None:
+    random = np.random.default_rng(1)
+    x, y = random.integers(-2, 3, (4, 5)).astype(float), random.integers(-2, 3, (6, 5)).astype(float)
+    p, W = random.dirichlet(np.ones(6), size=4), random.dirichlet(np.ones(4), size=3)
+    fields = np.einsum("ij,ijt->it", p, penalty.gradient(x[:, None] - y))
+    move, _ = reference_pool.pooled_displacement(penalty, x, y, p, W, occam=False, relax=0.0)
+    np.testing.assert_allclose(move, -penalty.prox(W @ fields), atol=1e-12)
+    relaxed, _ = reference_pool.pooled_displacement(penalty, x, y, p, W, occam=False, relax=0.5)
+    np.testing.assert_allclose(relaxed, np.where(move != 0, 0.5 * (move + W @ (p @ y - x)), 0.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("occam", [False, True])
+def test_equal_samples_are_pooled_to_the_displacement_of_their_mean_weights(penalty: Penalty, occam: bool) -> None:
+    random = np.random.default_rng(1)
+    x, y = random.integers(-1, 2, 5).astype(float), random.integers(-1, 2, (6, 5)).astype(float)
+    p, W = random.dirichlet(np.ones(6), size=4), random.dirichlet(np.ones(4), size=3)
+    pooled, margin = reference_pool.pooled_displacement(penalty, np.tile(x, (4, 1)), y, p, W, occam, 0.0)
+    wanted, other = displacement(penalty, np.tile(x, (3, 1)), y, W @ p, occam, 0.0)
+    np.testing.assert_allclose(pooled, wanted, atol=1e-12)
+    np.testing.assert_allclose(margin, other, atol=1e-12)
+
+
+def test_the_neighbourhoods_of_the_reference() -> None:
+    masses = np.array([0.1, 0.2, 0.3, 0.4])
+    half = [[0.25, 0, 0.75, 0], [0, 1 / 3, 0, 2 / 3]] * 2
+    np.testing.assert_allclose(reference_pool.neighbourhoods(["a", "b", "a", "b"], masses), half)
+    np.testing.assert_allclose(reference_pool.neighbourhoods(sp.csr_array(np.eye(4)) * 2, masses), np.eye(4))
+    assert reference_pool.neighbourhoods([0, 1, 1, 1], np.array([0.0, 1, 1, 1])) is None
+    sizes = [reference_pool.count_neighbours("auto", np.ones(n)) for n in (10, 99, 240, 450, 5000)]
+    assert sizes == [10, 99, 100, 150, 200]
+    assert reference_pool.count_neighbours(7, np.array([1.0, 0, 1])) == 2
+    factors = reference_pool.taper(np.array([[5.0, 0, 2, 1]]), 4)
+    np.testing.assert_allclose(factors, np.exp([[-3.0, 0, -0.75, 0]]))
+    means, clear = reference_pool.smooth(np.array([[0.0], [1.0]]), np.array([[0.0], [1], [3]]), 2, np.zeros(2))
+    assert (means.tolist(), clear.tolist()) == ([[0.5], [0.5]], [True, True])
+    assert reference_pool.Spectrum.of(np.diag([3.0, 1.0, 1e-8])).count_above(1e-6) == 2
 
 
 # -- what it found ---------------------------------------------------------------------------------------------
