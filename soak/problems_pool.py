@@ -84,23 +84,28 @@ class Neighbourhoods:
         """As many of the samples with mass as should be, none further away than one that was left out."""
         held, count = self.masses > 0, reference_pool.count_neighbours(self.pool, self.masses)
         require(not W[:, ~held].any(), "a sample without mass is in a neighbourhood")
-        require(((W > 0).sum(axis=1) == count).all(), f"a neighbourhood has not {count} samples")
+        sizes, auto = (W > 0).sum(axis=1), isinstance(self.pool, str)
+        require((sizes <= count if auto else sizes == count).all(), f"a neighbourhood has not {count} samples")
         squares = reference_pool.squares_between(points, self.places.source)
         slack = slack_of(points, self.places.source)
         furthest = np.max(squares, axis=1, initial=0.0, where=W > 0)
         nearest = np.min(squares, axis=1, initial=np.inf, where=(W == 0) & held)
         require((furthest <= nearest + slack)[clear].all(), "a neighbourhood leaves out a sample that is nearer")
         weights, relative = np.where(W > 0, self.masses, 0.0), 1e-11
-        if isinstance(self.pool, str):
+        if auto:
             ratio = np.where(W > 0, W, np.nan) / np.where(held, self.masses, np.nan)
             spread = np.nanmax(ratio, axis=1) / np.nanmin(ratio, axis=1)
-            require((spread <= np.exp(reference_pool.TAPER) * (1 + 1e-9)).all(), "a taper beyond its range")
+            require((spread <= (1 + 1e-9) / reference_pool.LEAST).all(), "a taper beyond its range")
             if not tapered:
                 return
-            factor = reference_pool.taper(np.where(W > 0, squares, np.inf), count)
-            ordered = np.sort(np.where(W > 0, squares, np.inf), axis=1)
+            among = np.where(held, squares, np.inf)
+            factor, ordered = reference_pool.taper(among, int(held.sum())), np.sort(among, axis=1)
+            edge = np.abs(factor - reference_pool.LEAST) < 1e-3 * reference_pool.LEAST
+            clear = clear & ~edge.any(axis=1)
             if count > 2:
-                clear = clear & (ordered[:, count - 1] - ordered[:, 1] > 1e4 * slack)
+                clear = clear & (ordered[:, reference_pool.reach_of(int(held.sum())) - 1] - ordered[:, 1] > 1e4 * slack)
+            wanted = np.minimum(count, (factor > reference_pool.LEAST).sum(axis=1))
+            require((sizes == wanted)[clear].all(), "a neighbourhood has another size than its weights say")
             weights, relative = np.where(W > 0, weights * factor, 0.0), 1e-3
         weights = weights / weights.sum(axis=1, keepdims=True)
         close(W[clear], weights[clear], relative * weights[clear], "neighbourhoods")

@@ -249,3 +249,19 @@ def test_files_of_another_kind_are_refused(path: Path) -> None:
         load(path.with_name("absent"))
     with pytest.raises((ModelFileError, IsADirectoryError)):
         load(path.parent)
+
+
+def test_a_map_of_large_samples_is_read_back(tmp_path):
+    """Its ε is above 2⁶³."""
+    X, Y = 1e12 * np.random.default_rng(0).normal(size=(2, 20, 3))
+    m = MongeMap(SqL2()).fit(X, Y)
+    assert m.epsilon_ > 2**63
+    m.save(tmp_path / "map.occamap")
+    np.testing.assert_array_equal(load(tmp_path / "map.occamap").transform(X), m.transform(X))
+
+
+def test_save_refuses_a_map_that_load_would_refuse(tmp_path):
+    X, Y = [[0.0], [1e-10], [2e-10], [1e9]], [[0.0], [1e-10]]
+    m = MongeMap(SqL2(), epsilon=1.2, epsilon_scale="perplexity", tol=1e-2).fit(X, Y)
+    with pytest.raises(InputError, match="too small for its potentials"):
+        m.save(tmp_path / "map.occamap")

@@ -201,7 +201,8 @@ class MongeMap(BaseEstimator):
                 strata = self._check_strata(problem)
                 if strata is not None:
                     problem = strata.balanced(problem)
-                matched, solution, place, why = self._solve_match(cost, solver, problem, strata, client, progress)
+                cluster = None if client is None else (client, a, b)
+                matched, solution, place, why = self._solve_match(cost, solver, problem, strata, cluster, progress)
             elif client is not None or is_dask(X):
                 given = cost, solver, X, Y, a, b, client, self.max_memory
                 problem, solution, place, why = solve_on_cluster(*given, self._near, progress)
@@ -233,11 +234,11 @@ class MongeMap(BaseEstimator):
         return None if self.within is None else Strata.of(self.within, problem.a.size, problem.b.size)
 
     def _solve_match(
-        self, cost: Cost, solver: Solver, problem: Problem, strata: Strata | None, client: Any, progress: Progress
+        self, cost: Cost, solver: Solver, problem: Problem, strata: Strata | None, cluster: Any, progress: Progress
     ) -> tuple[Coordinates, Solution, str, str]:
         """The coordinates to match on, the potentials of the match, where its costs were, and why.
 
-        `client` is that of a cluster, if it is to do the work.
+        `cluster` is a client with the masses of all samples as they were given, if it is to do the work.
         """
         frozen = cost._frozen(problem.source.shape[1])
         pair = problem.source.without(frozen), problem.target.without(frozen)
@@ -246,9 +247,10 @@ class MongeMap(BaseEstimator):
             U, V = (matched(side, workers, k) for k, side in enumerate(pair))
 
         def solve(on: Problem, by: Solver, near: tuple[float, Floats] | None) -> tuple[Solution, str, str]:
-            if client is None:
+            if cluster is None:
                 return solve_here(SqL2(), by, on, self.max_memory, self.n_jobs, near, progress)
-            given = SqL2(), by, on.source.data, on.target.data, on.a, on.b, client, self.max_memory
+            client, *masses = cluster if strata is None else (cluster[0], on.a, on.b)
+            given = SqL2(), by, on.source.data, on.target.data, *masses, client, self.max_memory
             return solve_on_cluster(*given, lambda _: near, progress)[1:]
 
         on = replace(problem, source=as_samples(U), target=as_samples(V))

@@ -30,7 +30,8 @@ AUTO = "auto"
 COMPONENTS = 30  # of each half of the joint space
 FEWEST, MOST = 100, 300  # source samples in a neighbourhood of "auto", before those of little weight are dropped
 REACH = 0.75  # the share of the source samples by whose distance the weights of "auto" are scaled
-TAPER = 5.0  # a sample at that distance would count e⁻⁵ times what the nearest does
+TAPER = 3.0, 5.0  # a sample at that distance would count e⁻³ times what the nearest does, or e⁻⁵ if there are many
+MANY = 150  # samples for each unit of the taper, between its bounds
 LEAST = 0.03  # samples that count less than that, beside the nearest, are dropped
 SMOOTH, SMOOTH_SHARE = 30, 10  # places are averaged over that many samples, and a tenth of them at most
 STOCHASTIC, ROUNDING = 1e-6, 1e-12  # by which the sums of rows may differ from one, and by which nobody minds
@@ -259,7 +260,8 @@ class Kernel:
         """
         n = int(np.count_nonzero(masses > 0))
         reach = max(int(REACH * n), min(FEWEST, n))
-        return cls(min(MOST, reach), reach, TAPER, LEAST)
+        taper = min(max(n / MANY, TAPER[0]), TAPER[1])
+        return cls(min(MOST, reach), reach, taper, LEAST)
 
 
 def nearest(
@@ -356,7 +358,7 @@ def effective_count(pool: Any, n: int) -> float:
     if checked is None:
         return 1.0
     if isinstance(checked, str):
-        return min(0.6 * n, max(60.0, min(120.0, n / 5)))
+        return min(n / 3, max(60.0, min(120.0, n / 5)))
     if isinstance(checked, int):
         return float(min(checked, n))
     if isinstance(checked, np.ndarray):

@@ -28,12 +28,17 @@ if TYPE_CHECKING:
     from occamap.maps.monge_map import MongeMap
 
 FEATURE_BYTES, SMALL = 160, 2**26  # what moving samples takes a feature, and what nobody needs to ask for
-LARGEST = 2**63  # of any number in a report
-MOST_DIGITS = 1e18  # of a potential next to ε: with more, all weights are lost to rounding, and no fit has them
+LARGEST = 2**63  # of any number in a report but ε, which has the scale of the samples
+MOST_DIGITS = 1e18  # of a potential next to ε: with more, all weights are lost to rounding
 
 
 def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
     """Write a fitted map; the file appears whole or not at all."""
+    if _loses_weights(model.f_, model.g_, model.epsilon_, model._source, model._target):
+        raise InputError(
+            f"the map cannot be saved: its ε of {model.epsilon_:.3g} is too small for its potentials and samples, so "
+            "that rounding decides its weights: fit with a larger epsilon, or scale the samples"
+        )
     arrays: Arrays = {"f": model.f_, "g": model.g_, "a": model.a_, "b": model.b_}
     meta: Meta = {
         "cost": _describe_cost(model._towards.cost, arrays),
@@ -52,6 +57,14 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
         "target": _describe_samples("target", model._target, arrays),
     }
     model_file.write(path, _plain(meta), arrays)
+
+
+def _loses_weights(
+    f: NDArray[np.float64], g: NDArray[np.float64], epsilon: float, source: Samples, target: Samples
+) -> bool:
+    """Whether costs or potentials are so large beside ε that rounding decides the weights."""
+    largest, potential = max(source.largest(), target.largest()), max(np.abs(f).max(), np.abs(g).max())
+    return bool(potential > MOST_DIGITS * epsilon or float(largest) ** 2 * source.shape[1] > 1e290 * epsilon)
 
 
 def _name(name: Any) -> str | int | float:
@@ -174,11 +187,10 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     for mass in (a, b):
         if mass.min() < 0 or abs(float(mass.sum()) - 1) > 1e-6:
             raise ModelFileError("its masses do not add up to one")
-    largest = max(source.largest(), target.largest())
-    if max(np.abs(f).max(), np.abs(g).max()) > MOST_DIGITS * epsilon or largest**2 * source.shape[1] > 1e290 * epsilon:
+    if _loses_weights(f, g, epsilon, source, target):
         raise ModelFileError("its ε is too small for its potentials and samples")
     cost._check_features(source.shape[1])
-    cost._check_scale(largest)
+    cost._check_scale(max(source.largest(), target.largest()))
     report = _report(meta["report"], epsilon, target.shape[0])
     solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
     strata = None if within is None else Strata.of(within, source.shape[0], target.shape[0])
@@ -310,7 +322,7 @@ def _report(entries: dict[str, Any], epsilon: float, n_targets: int) -> Report:
         sound = isinstance(value, kinds[str(part.type)]) and not isinstance(value, bool)
         if not sound or (isinstance(value, list) and not all(isinstance(one, int | float) for one in parts)):
             raise ModelFileError(f"the {part.name!r} of its report is not what belongs there")
-        if not all(abs(one) < LARGEST for one in parts if not isinstance(one, str)):
+        if part.name != "epsilon" and not all(abs(one) < LARGEST for one in parts if not isinstance(one, str)):
             raise ModelFileError(f"the {part.name!r} of its report is too large")
     if entries["epsilon"] != epsilon or entries["n_targets"] != n_targets:
         raise ModelFileError("its report is that of another fit")
