@@ -159,6 +159,9 @@ class Cost(ABC):
     def _check_scale(self, largest: float) -> None:  # noqa: B027
         """Raise where moves of samples of this magnitude would lose their digits under this penalty."""
 
+    def _check_field(self, largest: float, d: int) -> None:  # noqa: B027
+        """Raise where the field of d features would lose its digits, though a sample by itself moves without it."""
+
     def _work_dtype(self, X: Samples, Y: Samples) -> np.dtype[Any]:
         """float32 where both sides have it and its range leaves room for what is computed, else float64."""
         if np.result_type(X.dtype, Y.dtype) == np.float32 and self._fits_float32(max(X.largest(), Y.largest())):

@@ -14,7 +14,7 @@ from occamap._kernels import displace, field, l1
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
 from occamap._workers import Workers
-from occamap.costs.base import Tick
+from occamap.costs.base import Tick, check_strength
 from occamap.costs.generic import Displacer, Floats, LinearPairs, Pairs
 from occamap.costs.lanes import LaneDisplacer, LinearLanePairs, aligned, tile_of, walk
 from occamap.costs.separable import Separable
@@ -56,6 +56,12 @@ class _Elastic(Separable):
 
     def _kink(self, z: Samples) -> Floats:
         return self._strengths(z.shape[1])
+
+    def _check_field(self, largest: float, d: int) -> None:
+        strengths = self._strengths(d)
+        strongest = float(np.max(strengths, initial=0.0, where=np.isfinite(strengths)))
+        other = "pool=None, whose moves stay exact"
+        check_strength(strongest, largest, "gamma times the weight of a feature, with pool,", other)
 
     def _fits_float32(self, largest: float) -> bool:
         strengths = np.atleast_1d(self._strength(slice(None)))

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from occamap._kernels import displace, field
 from occamap._kernels.jit import LANES
 from occamap._validate import Samples, check_number, check_reals
+from occamap.costs.base import STRONGEST as STRONGEST_FIELD
 from occamap.costs.base import Cost, Rows, in_range, like_rows, row_sums
 from occamap.costs.generic import Displacer, Field, Floats, Gibbs, LinearPairs, Pairs
 from occamap.costs.l1 import SqL2
@@ -79,6 +80,11 @@ class Subspace(Cost):
         if self.gamma > STRONGEST:
             raise InputError("gamma must be at most 1e16 for Subspace, else float64 cannot tell what is in the span "
                              f"from what is not; got {self.gamma:g}: take a smaller one")
+
+    def _check_field(self, largest: float, d: int) -> None:
+        if self.gamma > STRONGEST_FIELD:
+            raise InputError("gamma must be at most 1e8 for Subspace with pool, else float64 cannot tell the moves from "
+                             f"rounding; got {self.gamma:g}: take a smaller one, or pool=None, whose moves stay exact")
 
     @cached_property
     def _directions(self) -> Floats:

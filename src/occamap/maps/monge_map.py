@@ -249,8 +249,8 @@ class MongeMap(BaseEstimator):
         def solve(on: Problem, by: Solver, near: tuple[float, Floats] | None) -> tuple[Solution, str, str]:
             if cluster is None:
                 return solve_here(SqL2(), by, on, self.max_memory, self.n_jobs, near, progress)
-            client, *masses = cluster if strata is None else (cluster[0], on.a, on.b)
-            given = SqL2(), by, on.source.data, on.target.data, *masses, client, self.max_memory
+            client, a, b = cluster if strata is None else (cluster[0], on.a, on.b)
+            given = SqL2(), by, on.source.data, on.target.data, a, b, client, self.max_memory
             return solve_on_cluster(*given, lambda _: near, progress)[1:]
 
         on = replace(problem, source=as_samples(U), target=as_samples(V))

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from occamap._memory import Budget
 from occamap._validate import Samples, check_count
 from occamap._workers import Workers
-from occamap.costs import L1, Cost, SqL2, Subspace
-from occamap.costs.base import STRONGEST, check_strength
+from occamap.costs import SqL2
 from occamap.errors import InputError
 from occamap.maps.components import principal_components
 from occamap.maps.matching import Coordinates, MatchingSpace, as_samples
@@ -151,7 +150,7 @@ class JointPool:
         budget: Budget,
         costs: CostBlocks | None = None,
     ) -> Neighbourhoods:
-        _check_strength(side.cost, max(side.source.largest(), side.anchors.largest()), side.source.shape[1])
+        side.cost._check_field(max(side.source.largest(), side.anchors.largest()), side.source.shape[1])
         n, same = side.source.shape[0], X.equals(side.source)
         if isinstance(self.pool, int | str):
             key = self.forth, self.pool
@@ -213,18 +212,6 @@ class JointPool:
             return places.locate(coordinates[slice(*span)], side._gibbs(known(span))[0])
 
         return np.concatenate(list(workers.map(block, row_spans(X.shape[0]))))
-
-
-def _check_strength(cost: Cost, largest: float, d: int) -> None:
-    """Raise where a penalty leaves no digits for the field of a sample, without which it can be moved by itself."""
-    other = "pool=None, whose moves stay exact"
-    if isinstance(cost, L1):
-        strengths = cost._strengths(d)
-        strongest = float(np.max(strengths, initial=0.0, where=np.isfinite(strengths)))
-        check_strength(strongest, largest, "gamma times the weight of a feature, with pool,", other)
-    if isinstance(cost, Subspace) and cost.gamma > STRONGEST:
-        raise InputError(f"gamma must be at most 1e8 for Subspace with pool, else float64 cannot tell the moves from "
-                         f"rounding; got {cost.gamma:g}: take a smaller one, or {other}")
 
 
 def _means(weights: Floats, anchors: Floats) -> Floats:
