@@ -83,8 +83,8 @@ class Subspace(Cost):
 
     def _check_field(self, largest: float, d: int) -> None:
         if self.gamma > STRONGEST_FIELD:
-            raise InputError("gamma must be at most 1e8 for Subspace with pool, else float64 cannot tell the moves from "
-                             f"rounding; got {self.gamma:g}: take a smaller one, or pool=None, whose moves stay exact")
+            raise InputError("gamma must be at most 1e8 for Subspace with pool, else float64 cannot tell the moves "
+                             f"from rounding; got {self.gamma:g}: take a smaller one, or pool=None")
 
     @cached_property
     def _directions(self) -> Floats:
