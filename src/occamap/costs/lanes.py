@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from itertools import pairwise
 from typing import Any, Self, cast
 
 import numpy as np
@@ -189,7 +188,6 @@ class LaneDisplacer:
 
     def field(self, X: Samples, weights: Floats, out: Field, start: int = 0) -> None:
         lanes, stop = walk(X.astype(self.dtype)), start + out.slopes.shape[1]
-        _at_feature(lanes, start)
         strip, sums = aligned((3, LANES), np.float64), aligned((4 * lanes[2].shape[0], LANES), np.float64)
         parts = out.slopes, out.shifts, out.slack
         self.fields(lanes, self.columns, self._masses(weights), self.strength, start, stop, strip, sums, *parts)
@@ -213,13 +211,6 @@ class LaneDisplacer:
             rows = _widened(rows[0], d), _widened(rows[1], d)
         indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)
         return as_csr(moves, indices, np.concatenate([[0], np.cumsum(lengths)]), (n, d))
-
-
-def _at_feature(lanes: tuple[Any, ...], start: int) -> None:
-    """Put the cursor of a walk at the first entry of this feature or a later one, in every row."""
-    (indptr, indices, _), cursor = lanes[:2]
-    for lane, (first, last) in enumerate(pairwise(indptr.tolist())):
-        cursor[:, lane] = first + np.searchsorted(indices[first:last], start)
 
 
 def _by_blocks(colptr: NDArray[np.int64], rows: NDArray[np.int32] | None, m: int, dtype: Any) -> NDArray[np.int64]:
