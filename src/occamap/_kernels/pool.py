@@ -47,7 +47,7 @@ def take_features(field, features, tile):
     for i in range(field.shape[0]):
         for lane in range(features.shape[0]):
             tile[i, lane] = field[i, features[lane]]
-        tile[i, features.shape[0] :] = 0
+    tile[:, features.shape[0] :] = 0
 
 
 @kernel

@@ -164,7 +164,7 @@ class _Pooled:
     ) -> None:
         self.cost, self.displacer, self.neighbours = cost, neighbours.displacer, neighbours
         self.ties, self.relax, self.workers, self.budget, self.tick = ties, relax, workers, budget, tick
-        self.used = np.unique(W.indices).astype(np.int64)
+        self.used = np.flatnonzero(np.bincount(W.indices, minlength=W.shape[1]))
         place = np.full(W.shape[1], -1)
         place[self.used] = np.arange(self.used.size)
         every = self.used.size == W.shape[1]
