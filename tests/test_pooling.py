@@ -18,6 +18,7 @@ from sklearn.neighbors import kneighbors_graph
 
 import occamap as oc
 from occamap import L1, STVS, GroupLasso, KOverlap, MongeMap, MongeMapCV, SqL2, Subspace, bregman_centroid, load
+from occamap._kernels.pool import largest_averages
 from occamap._memory import resident
 from occamap._validate import check_samples
 from occamap.costs import lanes
@@ -224,6 +225,17 @@ def test_fields_of_several_tiles_and_blocks_add_up(cost: Any, dtype: Any, wrap: 
         for part in ("slopes", "shifts", "slack"):
             those = getattr(found, part)[:, free[start:stop]], getattr(wanted, part)[:, start:stop][:, free[start:stop]]
             np.testing.assert_allclose(*those, atol=1e-12 if dtype == np.float64 else 3e-6)
+
+
+@settings(max_examples=20)
+@given(scale=st.floats(0.1, 10), entries=st.integers(1, 70), seed=st.integers(0, 100))
+def test_no_average_exceeds_its_bound(scale: float, entries: int, seed: int) -> None:
+    """Also where few samples have a value, as most genes do."""
+    W, rng = random_operator(70, seed, entries), np.random.default_rng(seed)
+    field = np.asfortranarray(rng.normal(scale, size=(70, 9)) * (rng.random((70, 9)) < 0.3), dtype=np.float32)
+    weights, bounds = W.toarray(), np.empty(9)
+    largest_averages(field, weights.max(axis=0), np.sqrt((weights**2).sum(axis=1).max()), bounds)
+    assert np.all(np.abs(weights @ field).max(axis=0) <= bounds * (1 + 1e-12))
 
 
 # -- who is whose neighbour ------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Fields of the separable costs, Σ_j p_j ∇h(x − y_j): 64 samples side by side, feature by feature.
 
-`lanes`, `columns`, `masses`, `sums` and the blocks of targets are as for :mod:`occamap._kernels.displace`.
-The features are start:stop, and `lanes` is at `start`. Written are, one row per lane and one column per feature:
+`lanes`, `columns`, `sums` and the blocks of targets are as for :mod:`occamap._kernels.displace`, and so are `masses` =
+(weights, total).
+The features are start:stop. Written are, one row per lane and one column per feature:
 `slopes`, the field with sign(0) = 0; `shifts`, Σ_j p_j y_j − x; and `slack`, half of the width of the sub-differential
 at a kink. The last two may be empty: then nothing is written to them. `strip` is room for one row of lanes of each.
 """
@@ -19,14 +20,26 @@ from occamap._kernels.vectors import NARROW, greatest, load, magnitude, root, se
 
 
 @kernel
+def spread_masses(rows, weights, total):
+    """weights[j, lane] = rows[lane, j], and their sums as rounded; 0 in the lanes beyond the rows."""
+    total[:] = 0.0
+    for j in range(weights.shape[0]):
+        for lane in range(rows.shape[0]):
+            weights[j, lane] = rows[lane, j]
+            total[0, lane] += np.float64(weights[j, lane])
+        weights[j, rows.shape[0] :] = 0
+
+
+@kernel
 def l1_field(lanes, columns, masses, g, start, stop, strip, sums, slopes, shifts, slack):
     """For h(z) = ½z² + g_t|z|: x − Σ_j p_j y_j + g_t (P[y < x] − P[y > x]); 0 in frozen features, whose g_t is ∞."""
     stored, cursor, tile, counts = lanes
     begins, rows, values = columns
-    weights, _, total = masses
+    weights, total = masses
     width = tile.shape[0]
     group = FEW if begins.shape[0] == 2 else width
     none = tile[0, 0] - tile[0, 0]
+    _seek(stored, cursor, start)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         next_tile(stored, cursor, first, tile, counts)
@@ -108,12 +121,13 @@ def stvs_field(lanes, columns, masses, g, start, stop, strip, sums, slopes, shif
     """For the STVS cost with γ = g[0], whose gradient is sign(z)(|z| + √(z² + 4γ²))/2."""
     stored, cursor, tile, counts = lanes
     begins, rows, values = columns
-    weights, _, total = masses
+    weights, total = masses
     gamma = g[0]
     width = tile.shape[0]
     group = FEW if begins.shape[0] == 2 else width
     narrow = values.dtype.type(gamma)
     none, kink = narrow - narrow, (narrow + narrow) * (narrow + narrow)
+    _seek(stored, cursor, start)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         next_tile(stored, cursor, first, tile, counts)
@@ -155,6 +169,21 @@ def stvs_field(lanes, columns, masses, g, start, stop, strip, sums, slopes, shif
                     store(strip, 1, s, mean - z)
                     store(strip, 2, s, (tie + select(z == 0.0, rest, 0.0)) * gamma)
                 _write(t - start, strip, slopes, shifts, slack)
+
+
+@kernel
+def _seek(stored, cursor, start):
+    """Put the cursor of each lane at its first entry of the feature `start` or a later one."""
+    indptr, indices, _ = stored
+    for lane in range(cursor.shape[1]):
+        low, high = indptr[lane], indptr[lane + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if indices[middle] < start:
+                low = middle + 1
+            else:
+                high = middle
+        cursor[:, lane] = low
 
 
 @kernel

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,12 +64,17 @@ class Field:
     balls: Floats
 
     @classmethod
-    def empty(cls, n: int, d: int, dtype: Any, *, shifts: bool, balls: int | None) -> Field:
-        """Room for n rows and d features; `balls` is how many there are, None where no sets are wanted."""
+    def empty(
+        cls, n: int, d: int, dtype: Any, *, shifts: bool, balls: int | None, order: Literal["C", "F"] = "C"
+    ) -> Field:
+        """Room for n rows and d features; `balls` is how many there are, None where no sets are wanted.
+
+        In memory one row follows the other, or one feature the other, in the `order` "F".
+        """
         return cls(
-            np.empty((n, d), dtype),
-            np.empty((n if shifts else 0, d), dtype),
-            np.empty((n if balls is not None else 0, d), dtype),
+            np.empty((n, d), dtype, order),
+            np.empty((n if shifts else 0, d), dtype, order),
+            np.empty((n if balls is not None else 0, d), dtype, order),
             np.zeros((n, balls or 0)),
         )
 
@@ -77,6 +82,10 @@ class Field:
         """Rows start:stop, without a copy."""
         parts = self.slopes, self.shifts, self.slack, self.balls
         return Field(*(part[start:stop] for part in parts))
+
+    def features(self, count: int) -> Field:
+        """The first features, without a copy."""
+        return Field(self.slopes[:, :count], self.shifts[:, :count], self.slack[:, :count], self.balls)
 
     def put(self, slopes: Floats, shifts: Floats, slack: Floats | None = None, balls: Floats | None = None) -> None:
         """Write those parts that are wanted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from itertools import pairwise
+from math import prod
 from typing import Any, Self, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap._kernels.columns import block_pointers
+from occamap._kernels.field import spread_masses
 from occamap._kernels.jit import LANES
 from occamap._kernels.lanes import tile_entries
 from occamap._validate import Samples, as_csr
@@ -24,7 +25,7 @@ TILE_BYTES = 2**18  # half an L2 cache: one tile of features × lanes stays ther
 def aligned(shape: int | tuple[int, ...], dtype: Any, fill: float | None = None) -> NDArray[Any]:
     """A new array that begins on a cache line, so that no vector of lanes straddles two."""
     dtype = np.dtype(dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
+    size = (shape if isinstance(shape, int) else prod(shape)) * dtype.itemsize
     raw = np.empty(size + 64, np.uint8)
     offset = -raw.ctypes.data % 64
     array: NDArray[Any] = raw[offset : offset + size].view(dtype).reshape(shape)
@@ -189,10 +190,11 @@ class LaneDisplacer:
 
     def field(self, X: Samples, weights: Floats, out: Field, start: int = 0) -> None:
         lanes, stop = walk(X.astype(self.dtype)), start + out.slopes.shape[1]
-        _at_feature(lanes, start)
         strip, sums = aligned((3, LANES), np.float64), aligned((4 * lanes[2].shape[0], LANES), np.float64)
+        masses = aligned((weights.shape[1], LANES), self.dtype), aligned((1, LANES), np.float64)
+        spread_masses(weights, *masses)
         parts = out.slopes, out.shifts, out.slack
-        self.fields(lanes, self.columns, self._masses(weights), self.strength, start, stop, strip, sums, *parts)
+        self.fields(lanes, self.columns, masses, self.strength, start, stop, strip, sums, *parts)
 
     def _masses(self, weights: Floats) -> tuple[NDArray[Any], Floats, Floats]:
         """The weights [j, lane] of at most LANES rows, the largest of each target, and their sums as rounded."""
@@ -213,13 +215,6 @@ class LaneDisplacer:
             rows = _widened(rows[0], d), _widened(rows[1], d)
         indices, moves = (np.concatenate([row[:k] for row, k in zip(part, lengths, strict=True)]) for part in rows)
         return as_csr(moves, indices, np.concatenate([[0], np.cumsum(lengths)]), (n, d))
-
-
-def _at_feature(lanes: tuple[Any, ...], start: int) -> None:
-    """Put the cursor of a walk at the first entry of this feature or a later one, in every row."""
-    (indptr, indices, _), cursor = lanes[:2]
-    for lane, (first, last) in enumerate(pairwise(indptr.tolist())):
-        cursor[:, lane] = first + np.searchsorted(indices[first:last], start)
 
 
 def _by_blocks(colptr: NDArray[np.int64], rows: NDArray[np.int32] | None, m: int, dtype: Any) -> NDArray[np.int64]:

@@ -6,10 +6,11 @@ centroid of the pairs x_i − y_j under the weights w_i(x) p_j(x_i). With w at x
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,8 +34,7 @@ Rows = NDArray[np.int64]
 
 ROOM = 2**28  # bytes of fields that are kept at a time, if their features can be taken one after the other
 CLEAR = 1 - 1e-4  # of the kink: a bound that is nearer to it may have been rounded
-BLOCKS, PIVOTS = 48, 96  # of samples, for bounds of their averages; and neighbourhoods to sort samples by
-WIDTH = 2048  # features whose bounds are computed at a time
+WIDTH = 2048  # features whose fields are computed at a time, if nothing has to be computed again for each part of them
 
 
 class Neighbours:
@@ -55,6 +55,11 @@ class Neighbours:
             for _ in workers.map(fill, row_spans(n)):
                 pass
             self._weights = weights
+
+    @property
+    def known(self) -> bool:
+        """Whether the weights are there, not to be computed again whenever they are needed."""
+        return self._weights is not None
 
     def weights(self, rows: Rows) -> Floats:
         """Those of these source samples, at most LANES."""
@@ -159,14 +164,17 @@ class _Pooled:
     ) -> None:
         self.cost, self.displacer, self.neighbours = cost, neighbours.displacer, neighbours
         self.ties, self.relax, self.workers, self.budget, self.tick = ties, relax, workers, budget, tick
-        self.used = _by_likeness(W)
+        self.used = np.flatnonzero(np.bincount(W.indices, minlength=W.shape[1]))
         place = np.full(W.shape[1], -1)
         place[self.used] = np.arange(self.used.size)
-        self.source = neighbours.source.take(self.used)
+        every = self.used.size == W.shape[1]
+        self.source = neighbours.source if every else neighbours.source.take(self.used)
         self.n, self.d = self.source.shape
         # in the order of W, whatever that of the samples is: sums must not depend on which others are moved
         self.indptr, self.indices = W.indptr.astype(np.int64), place[W.indices]
         self.weights = W.data.astype(np.float64)
+        self._weights = W.data.astype(self.displacer.dtype)
+        self._local = threading.local()
 
     def moves(self, dtype: Any) -> sp.csr_array:
         """−prox of the pooled field of each neighbourhood, relaxed."""
@@ -174,19 +182,22 @@ class _Pooled:
             return self._by_feature(self.cost, dtype)
         return self._by_row(dtype)
 
-    def _fields(self, start: int, stop: int) -> Field:
-        """Those of all neighbours in these features; each is computed once."""
+    def _room(self, features: int, order: Literal["C", "F"]) -> Field:
+        """Room for the fields of all neighbours in so many features."""
         balls = self.cost._n_balls(self.d) if self.ties else None
-        found = Field.empty(self.n, stop - start, self.displacer.dtype, shifts=self.relax > 0, balls=balls)
+        return Field.empty(self.n, features, self.displacer.dtype, shifts=self.relax > 0, balls=balls, order=order)
+
+    def _write_fields(self, out: Field, start: int) -> None:
+        """Those of all neighbours in the features from `start` on; each is computed once."""
+        features = out.slopes.shape[1]
 
         def block(span: Span) -> None:
             weights = self.neighbours.weights(self.used[slice(*span)])
-            self.displacer.field(self.source.rows(*span), weights, found.rows(*span), start)
+            self.displacer.field(self.source.rows(*span), weights, out.rows(*span), start)
 
         for done, _ in enumerate(self.workers.map(block, row_spans(self.n)), start=1):
             if self.tick is not None:
-                self.tick((start + (stop - start) * min(1.0, done * LANES / self.n)) / self.d)
-        return found
+                self.tick((start + features * min(1.0, done * LANES / self.n)) / self.d)
 
     def _bytes(self, features: int) -> float:
         parts = 1 + (self.relax > 0) + self.ties
@@ -199,79 +210,80 @@ class _Pooled:
         least = self._bytes(LANES) + tile
         self.budget.require(least, f"pooling the field of {self.n} samples")
         room = min(ROOM, 0.5 * max(self.budget.left() - tile, 2 * self._bytes(LANES)))
-        width = int(min(self.d, max(LANES, room // self._bytes(1))))
-        entries: list[_Entries] = []
+        once = self.source.is_sparse and self.neighbours.known
+        width = int(min(self.d, WIDTH if once else self.d, max(LANES, room // self._bytes(1))))
+        fields, entries = self._room(width, "F"), list[_Entries]()
         for start in range(0, self.d, width):
-            stop = min(start + width, self.d)
-            entries += self._chunk(cost, self._fields(start, stop), start)
+            part = fields.features(min(width, self.d - start))
+            self._write_fields(part, start)
+            entries += self._chunk(cost, part, start)
         return self._assembled(entries, dtype)
 
     def _chunk(self, cost: Separable, fields: Field, start: int) -> list[_Entries]:
         """The moves in the features of these fields."""
         kink = cost._kink(Samples((1, self.d), np.zeros((1, self.d))))[start : start + fields.slopes.shape[1]]
         active = np.flatnonzero(self._bounds(fields.slopes) > CLEAR * kink)
-        weights = self.weights.astype(fields.slopes.dtype)
 
         def tile(first: int) -> _Entries:
             columns = active[first : first + LANES]
-            q, lanes, w = self._beyond(fields, columns, kink[columns], weights)
+            q, lanes, w = self._beyond(fields, columns, kink[columns])
             features = start + columns[lanes]
             move = -cost._shrink(w, features)
             if self.relax > 0 and q.size:
-                shift = self._pool(fields.shifts, columns, weights)[q, lanes].astype(np.float64)
+                shift = self._pool(fields.shifts, columns)[q, lanes].astype(np.float64)
                 move = move + self.relax * (shift - move)
             return _Entries(q, features, move)
 
         return list(self.workers.map(tile, range(0, active.size, LANES)))
 
     def _bounds(self, slopes: NDArray[Any]) -> Floats:
-        """What no average over a neighbourhood exceeds, for each feature.
-
-        The samples are in blocks of alike ones. In a block, no weight of a neighbourhood is above its heaviest there;
-        and entries above and below 0 take from each other, so that the larger of the two averages bounds both.
-        """
-        starts, heaviest = self._blocks
-        sums = np.zeros((2, starts.size, slopes.shape[1]), slopes.dtype)
-
-        def block(k: int) -> None:
-            stop = starts[k + 1] if k + 1 < starts.size else self.n
-            pool.signed_sums(slopes[starts[k] : stop], *sums[:, k])
-
-        for _ in self.workers.map(block, range(starts.size)):
-            pass
+        """What no average over a neighbourhood exceeds, for each feature."""
+        heaviest, norm = self._heaviest
         bounds = np.empty(slopes.shape[1])
-        for first in range(0, bounds.size, WIDTH):
-            part = slice(first, first + WIDTH)
-            bounds[part] = np.maximum(*((heaviest @ side[:, part]).max(axis=0) for side in sums))
+
+        def some(first: int) -> None:
+            part = slice(first, first + LANES)
+            pool.largest_averages(slopes[:, part], heaviest, norm, bounds[part])
+
+        for _ in self.workers.map(some, range(0, bounds.size, LANES)):
+            pass
         return bounds
 
     @cached_property
-    def _blocks(self) -> tuple[Rows, NDArray[Any]]:
-        """Where each block of samples begins, and the heaviest weight that each neighbourhood has in it."""
-        starts = np.unique(np.linspace(0, self.n, min(BLOCKS, self.n), endpoint=False).astype(np.int64))
-        heaviest = np.zeros((self.indptr.size - 1, starts.size), self.displacer.dtype)
-        rows = np.repeat(np.arange(heaviest.shape[0]), np.diff(self.indptr))
-        np.maximum.at(heaviest, (rows, np.searchsorted(starts, self.indices, side="right") - 1), self.weights)
-        return starts, heaviest
+    def _heaviest(self) -> tuple[Floats, float]:
+        """The largest weight that each sample has in a neighbourhood, and the largest norm of the weights of one."""
+        heaviest = np.zeros(self.n)
+        np.maximum.at(heaviest, self.indices, self.weights)
+        return heaviest, float(np.sqrt(np.add.reduceat(self.weights**2, self.indptr[:-1]).max()))
 
     def _beyond(
-        self, fields: Field, columns: NDArray[np.int64], kink: Floats, weights: NDArray[Any]
+        self, fields: Field, columns: NDArray[np.int64], kink: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
         """Rows, columns and values of the pooled field where it leaves the kink."""
-        pooled = self._pool(fields.slopes, columns, weights)
-        slack = self._pool(fields.slack, columns, weights) if self.ties else np.empty((0, LANES), pooled.dtype)
-        size = pooled.shape[0] * columns.size
-        q, lanes, values = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-        count = pool.beyond_kink(pooled, slack, kink, q, lanes, values)
-        return q[:count].copy(), lanes[:count].copy(), values[:count].copy()
+        slack = self._pool(fields.slack, columns, "slack") if self.ties else np.empty((0, LANES), fields.slack.dtype)
+        pooled = self._pool(fields.slopes, columns)
+        ends = aligned((1, LANES), np.float64, fill=np.inf)
+        ends[0, : columns.size] = kink
+        found = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        if count := pool.beyond_kink(pooled, slack, ends, *found):
+            found = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+            pool.beyond_kink(pooled, slack, ends, *found)
+        return found
 
-    def _pool(self, part: NDArray[Any], columns: NDArray[np.int64], weights: NDArray[Any]) -> NDArray[Any]:
-        """These columns, at most LANES, averaged over each neighbourhood."""
-        tile = aligned((self.n, LANES), part.dtype, fill=0)
-        pool.take_columns(part, columns, tile)
-        out = aligned((self.indptr.size - 1, LANES), part.dtype)
-        pool.pool_tile(self.indptr, self.indices, weights, tile, out)
+    def _pool(self, part: NDArray[Any], columns: NDArray[np.int64], name: str = "average") -> NDArray[Any]:
+        """These columns, at most LANES, averaged over each neighbourhood; valid until the thread calls it again."""
+        tile = self._scratch("tile", self.n, part.dtype)
+        out = self._scratch(name, self.indptr.size - 1, part.dtype)
+        pool.take_features(part, columns, tile)
+        pool.pool_tile(self.indptr, self.indices, self._weights, tile, out)
         return out
+
+    def _scratch(self, name: str, rows: int, dtype: Any) -> NDArray[Any]:
+        """Room for a tile, the same whenever this thread wants it: fresh memory would take longer than pooling."""
+        held: dict[str, NDArray[Any]] = self._local.__dict__
+        if name not in held:
+            held[name] = aligned((rows, LANES), dtype)
+        return held[name]
 
     def _assembled(self, entries: list[_Entries], dtype: Any) -> sp.csr_array:
         """All moves but those that were rounded to 0, as CSR."""
@@ -295,7 +307,8 @@ class _Pooled:
     def _by_row(self, dtype: Any) -> sp.csr_array:
         what = f"pooling the field of {self.n} samples under {type(self.cost).__name__}, whose features go together,"
         self.budget.require(1.2 * self._bytes(self.d) + self.workers.count * 6 * 8.0 * LANES * self.d, what)
-        fields = self._fields(0, self.d)
+        fields = self._room(self.d, "C")
+        self._write_fields(fields, 0)
 
         def block(span: Span) -> sp.csr_array:
             slopes = self._averages(fields.slopes, span)
@@ -318,14 +331,3 @@ class _Pooled:
         indptr = self.indptr[span[0] : span[1] + 1] - low
         pool.pool_rows(indptr, self.indices[low:high], self.weights[low:high], part, out)
         return out
-
-
-def _by_likeness(W: sp.csr_array) -> Rows:
-    """The samples that have weight in some neighbourhood, those side by side that are in the same ones.
-
-    Some neighbourhoods are pivots: a sample goes to the one in which it weighs most.
-    """
-    used = np.unique(W.indices).astype(np.int64)
-    pivots = np.unique(np.linspace(0, W.shape[0] - 1, PIVOTS).astype(np.int64))
-    weights = sp.csc_array(W[pivots])[:, used].toarray()
-    return used[np.argsort(weights.argmax(axis=0), kind="stable")]
