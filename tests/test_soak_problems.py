@@ -205,17 +205,15 @@ def uniform_labels(labels: Any, masses: Any) -> Any:
     return BY_LABELS(labels, (masses > 0) / np.count_nonzero(masses))
 
 
-def unpooled_shifts(self: Any, start: int, stop: int) -> Any:
+def unpooled_shifts(self: Any, out: Any, start: int) -> None:
     """Fields of which the shifts are all that of the first sample."""
-    found = FIELDS(self, start, stop)
-    found.shifts[:] = found.shifts[:1]
-    return found
+    FIELDS(self, out, start)
+    out.shifts[:] = out.shifts[:1]
 
 
-def tieless(self: Any, start: int, stop: int) -> Any:
-    found = FIELDS(self, start, stop)
-    found.slack[:] = 0.0
-    return found
+def tieless(self: Any, out: Any, start: int) -> None:
+    FIELDS(self, out, start)
+    out.slack[:] = 0.0
 
 
 def by_features_outside(self: Any, X: Any, displacer: Any, workers: Any) -> Any:
@@ -229,7 +227,8 @@ def nearest_of_all(points: Any, places: Any, masses: Any, *others: Any) -> Any:
     return NEAREST(points, places, np.maximum(masses, 1e-3), *others)
 
 
-BY_LABELS, FIELDS, COSTS, NEAREST = neighbourhoods.by_labels, _Pooled._fields, Side._costs, neighbourhoods.nearest
+BY_LABELS, NEAREST = neighbourhoods.by_labels, neighbourhoods.nearest
+FIELDS, COSTS = _Pooled._write_fields, Side._costs
 APPLY = Components.__call__
 
 MISTAKES: dict[str, tuple[Any, str, Any, Callable[[Problem], bool], str]] = {
@@ -238,11 +237,11 @@ MISTAKES: dict[str, tuple[Any, str, Any, Callable[[Problem], bool], str]] = {
         lambda p: kind_of(p.reading.pool) == "labels" and p.a is not None, "neighbourhoods is",
     ),
     "relaxed to another shift": (
-        _Pooled, "_fields", unpooled_shifts, lambda p: kind_of(p.reading.pool) == "matrix" and "relax" in p.options,
-        "(transform|displacement) is",
+        _Pooled, "_write_fields", unpooled_shifts,
+        lambda p: kind_of(p.reading.pool) == "matrix" and "relax" in p.options, "(transform|displacement) is",
     ),
     "ties are forgotten": (
-        _Pooled, "_fields", tieless, lambda p: p.reading.pool is not None and "ties" in p.options,
+        _Pooled, "_write_fields", tieless, lambda p: p.reading.pool is not None and "ties" in p.options,
         "(transform|displacement) is",
     ),
     "auto without a taper": (
