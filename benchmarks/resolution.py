@@ -430,7 +430,7 @@ def held_out(splits: int = 8) -> list[Row]:
         paper = oc.MongeMap(oc.SqL2(), 0.1).fit(X[x], Y[y])
         add("paper's dense map", paper.transform(X[x_test]), 1.0)
         for match in (None, 30):
-            for gamma in (0.1, 0.3, 0.5, 1.0):
+            for gamma in (0.1, 0.3, 0.5, 0.75, 1.0):
                 m = oc.MongeMap(oc.L1(gamma), 10, "perplexity", relax=1.0, match=match).fit(X[x], Y[y])
                 for pool in (None, 5, 10, 30, 100, "auto"):
                     moves = m.set_params(pool=pool).displacement(X[x_test])
