@@ -345,7 +345,7 @@ def effective_count(pool: Any, n: int) -> float:
     if checked is None:
         return 1.0
     if isinstance(checked, str):
-        return min(n / 3, max(60.0, min(120.0, n / 5)))
+        return min(0.45 * n, 120.0)
     if isinstance(checked, int):
         return float(min(checked, n))
     if isinstance(checked, np.ndarray):

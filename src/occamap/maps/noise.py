@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from occamap._kernels.columns import column_sums
 from occamap.maps.neighbourhoods import effective_count
 
-NOISE = 5.0  # standard errors of a pooled difference: the default strength of an ℓ1 penalty
-TOP = 20  # the rank of the feature whose spread counts, or that of one in fifty of those that vary, if it is less
+NOISE = 6.5  # standard errors of a pooled difference: the default strength of an ℓ1 penalty
+TOP = 200  # the rank of the feature whose spread counts, or that of one in ten of those that vary, if it is less
 
 
 def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> float:
@@ -20,8 +20,8 @@ def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> 
     Parameters
     ----------
     source : array or sparse matrix, shape (n, d)
-        The source samples. The spread that counts is the standard deviation, over all of them, of the 20th most
-        variable feature (of one in fifty, if fewer than 1,000 vary); 0 if none does.
+        The source samples. The spread that counts is the standard deviation, over all of them, of the 200th most
+        variable feature (of one in ten, if fewer than 2,000 vary); 0 if none does.
     n_targets : int
         The number of targets, which are taken to be pooled in the same share as the source samples.
     pool : int, "auto", array of labels or matrix
@@ -30,7 +30,7 @@ def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> 
         The groups that neighbours are found in: then the number of neighbours is that of a group of median size.
 
     >>> round(pooled_error(np.random.default_rng(0).normal(size=(500, 40)), 500, 50), 2)
-    0.22
+    0.21
     """
     n = source.shape[0]
     sums, squares = column_sums(sp.csr_array(source))
@@ -43,5 +43,5 @@ def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> 
     else:
         _, codes, counts = np.unique(within, return_inverse=True, return_counts=True)
         share = effective_count(pool, int(np.median(counts[codes]))) / n
-    typical = varying[min(TOP, -(-varying.size // 50)) - 1]
+    typical = varying[min(TOP, -(-varying.size // 10)) - 1]
     return float(typical * np.sqrt(1 / (share * n) + 1 / (share * n_targets)))

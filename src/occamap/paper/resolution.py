@@ -43,7 +43,7 @@ PLAIN, FIXED, OWN, DEFAULT = "paper's map", "pooled, γ of the default", "pooled
 GLOBAL, ORACLE = "one t-test for all cells", "t-test within the type"
 PAPER = {"gamma": 1.0, "epsilon": 0.1, "epsilon_scale": "mean", "relax": 0.0, "pool": None, "match": None}
 MEASURES = "precision", "recall", "AP"
-FIRST_SEED = 2000
+FIRST_SEED = 3000
 CONTROL = "control"
 TOTAL, FEWEST_CELLS, FEWEST_OF_TYPE, RATE = 1e4, 20, 30, 0.05
 ABSENT = (
@@ -51,8 +51,8 @@ ABSENT = (
     "GEO GSE96583)."
 )
 CAVEAT = (
-    "The interferon cells had a part in the choice of the default γ, and the definition of their truth was chosen "
-    "among 24: compare methods rather than reading levels."
+    "The interferon cells had a part in the choice of neighbourhoods and γ, and the definition of their truth was "
+    "chosen among 24: compare methods rather than reading levels."
 )
 
 Floats = NDArray[np.float64]

@@ -78,8 +78,8 @@ def monge_map(
         such as `STVS`: then held-out cells choose γ.
     gamma
         Strength of the penalty where `cost` is not given; larger values move fewer genes. By default it keeps out the
-        noise of the cells: 5 standard errors of the difference between a neighbourhood and its targets, for the 20th
-        most variable gene. With `pool=None` it is 0.3. With gene_sets, 1.8 standard errors, or 3.
+        noise of the cells: 6.5 standard errors of the difference between a neighbourhood and its targets, for the
+        200th most variable gene. With `pool=None` it is 0.3. With gene_sets, 2 standard errors, or 3.
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     gene_sets

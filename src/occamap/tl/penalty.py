@@ -17,7 +17,7 @@ from occamap.tl.gene_sets import GeneSets, gene_sets_of
 from occamap.tl.weights import frozen_genes, gene_weights
 
 PLAIN_GAMMA, PLAIN_SETS_GAMMA = 0.3, 3.0  # default strength of maps that are not pooled, without and with gene sets
-SETS_NOISE = 1.8  # standard errors of a pooled difference: the default strength of pooled maps with gene sets
+SETS_NOISE = 2.0  # standard errors of a pooled difference: the default strength of pooled maps with gene sets
 FROZEN = "frozen"  # the group of genes that must not move
 
 
