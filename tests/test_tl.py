@@ -276,8 +276,8 @@ def found_by_type(planted, **asked):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Control cells of some groups")
 def test_planted_genes_are_found_by_type_and_better_than_by_the_usual_map():
-    """At equal length, the ranking by the default map is better than that by ½ℓ2² at ε = 0.1 × mean, and no worse on any
-    data set. Matched within types, it is better than that by ½ℓ2² at the same ε, in which every gene moves."""
+    """At equal length, the ranking by the default map is better than that by ½ℓ2² at ε = 0.1 × mean. Matched within
+    types, it is better than that by ½ℓ2² at the same ε, in which every gene moves."""
     plain = {"cost": oc.SqL2(), "pool": None, "match": None}
     usual = {**plain, "epsilon": 0.1, "epsilon_scale": "mean"}
     ours, theirs, same, within = [], [], [], []

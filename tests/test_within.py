@@ -6,6 +6,7 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -73,12 +74,6 @@ def test_potentials_are_those_of_the_extended_map(samples):
     np.testing.assert_allclose(m.potential(Y, side="target"), m.g_, atol=1e-7)
 
 
-def test_unbalanced_masses_are_those_of_the_potentials(samples):
-    m = fitted(samples, reach=5.0)
-    assert m.report_.mass == pytest.approx(m.plan().sum(), rel=1e-9)
-    np.testing.assert_allclose(m.potential(samples[0]), m.f_, atol=1e-7)
-
-
 @pytest.mark.parametrize("pool", [5, "auto"])
 def test_neighbourhoods_stay_within_groups(samples, pool):
     W = fitted(samples, pool=pool).neighbourhoods()
@@ -107,6 +102,25 @@ def test_new_samples_move_by_their_labels(samples, pool):
     assert not weights[X_LABELS[[0, 40, 46]][:, None] != Y_LABELS].any()
     back = m.inverse_transform(Y)
     np.testing.assert_array_equal(back, m.inverse_transform(Y, within=Y_LABELS))
+
+
+def test_other_labels_move_fitted_samples_otherwise(samples):
+    """And leave no trace: the neighbourhoods of the fitted samples stay those of their own labels."""
+    X, _ = samples
+    m, other = fitted(samples, pool=5), np.where(X_LABELS == "a", "b", X_LABELS)
+    halves = [m.transform(X[part], within=other[part]) for part in (slice(0, 24), slice(24, 48))]
+    fresh = fitted(samples, pool=5)
+    np.testing.assert_allclose(fresh.transform(X, within=other), np.concatenate(halves), atol=1e-12)
+    np.testing.assert_array_equal(fresh.transform(X), m.transform(X))
+
+
+def test_save_refuses_parameters_that_were_not_fitted(samples, tmp_path):
+    for name, value in {"match": 3, "within": None, "reach": 1.0}.items():
+        m = fitted(samples, pool=5).set_params(**{name: value, **({"match": 4} if name == "within" else {})})
+        if name == "reach":
+            m.set_params(within=None)
+        with pytest.raises(InputError, match="must be what the map was fitted with"):
+            m.save(tmp_path / "map.occamap")
 
 
 def test_a_saved_map_gives_the_same_bits(samples, tmp_path):
@@ -138,6 +152,9 @@ def test_clones_and_frozen_features(samples):
     ("given", "message"),
     [
         ({"match": None}, "match must not be None with within"),
+        ({"reach": 1.0}, "reach must be None with within"),
+        ({"within": (X_LABELS, [*Y_LABELS[:-1], float("nan")])}, "1 have none"),
+        ({"within": ([[1], [1, 2]], Y_LABELS)}, "one label for each sample of X"),
         ({"within": X_LABELS}, "pair of arrays"),
         ({"within": (X_LABELS, Y_LABELS[:-1])}, "39 labels, one for each sample of Y"),
         ({"within": (X_LABELS, np.where(Y_LABELS == "a", "z", Y_LABELS))}, "'a' has none in Y"),
@@ -190,7 +207,7 @@ def adata():
 
 def test_cells_are_matched_within_a_column(adata):
     left = str(adata.obs["cell_type"].iloc[0])
-    with pytest.warns(MatchWarning, match=f"control cells are left out.*{left}"):
+    with pytest.warns(MatchWarning, match=f"are left out .*'no entry' \\(2 and 0\\), '{left}' \\(60 and 0\\)"):
         m = oc.tl.monge_map(adata, **ASKED, within="cell_type")
     match = adata.obsp["occamap_match"].tocoo()
     types = adata.obs["cell_type"].to_numpy()
@@ -207,6 +224,14 @@ def test_cells_are_matched_within_a_column(adata):
     assert (table["matched_within"] == 1).all()
     assert np.isfinite(table[["low", "high"]]).all(axis=None)
     assert m.a_.size == int((~gone & (adata.obs["condition"] == "control")).sum())
+
+
+@pytest.mark.filterwarnings("ignore::occamap.errors.MatchWarning")
+def test_tables_of_some_cells_count_those_that_were_mapped(adata):
+    oc.tl.monge_map(adata, **ASKED, within="cell_type")
+    whole = oc.tl.gene_table(adata)
+    some = oc.tl.gene_table(adata[(adata.obs["condition"] == "control").to_numpy()].copy())
+    np.testing.assert_array_equal(some["share"], whole["share"][some.index])
 
 
 def test_unseen_cells_need_the_column(adata):
@@ -232,7 +257,7 @@ def test_unseen_cells_need_the_column(adata):
     ("given", "message"),
     [
         ({"within": "cell_typ"}, "within must be a column of adata.obs"),
-        ({"within": "condition"}, "2 control and 2 target cells"),
+        ({"within": "condition"}, "20 control and 20 target cells"),
         ({"within": "cell_type", "match": None}, "matched in all genes"),
         ({"within": "cell_type", "gammas": "auto"}, "held-out cells choose"),
     ],
@@ -244,13 +269,13 @@ def test_rejects_what_within_cannot_do(adata, given, message):
 
 
 def test_rare_types_are_read_in_their_own_cells():
-    """A type of 4 % whose response is its own: across types its genes are missed, within them they are found."""
+    """A type of 8 % whose response is its own: across types its genes are missed, within them they are found."""
     data = oc.datasets.simulate_perturbation(600, 600, 800, n_types=2, n_moved=30, n_shared=0, effect=1.5, density=0.3,
                                              total=1e4, composition=False, random_state=5)
     adata = data.to_anndata()
     types = np.concatenate([data.control_types, data.treated_types])
     rare = np.flatnonzero(types == 1)
-    keep = np.setdiff1d(np.arange(adata.n_obs), np.concatenate([rare[rare < 600][24:], rare[rare >= 600][8:]]))
+    keep = np.setdiff1d(np.arange(adata.n_obs), np.concatenate([rare[rare < 600][40:], rare[rare >= 600][20:]]))
     adata = adata[keep].copy()
     truth = data.moved[1]
     found = {}
@@ -290,3 +315,19 @@ def test_the_command_line_matches_within_a_column(adata, tmp_path):
     refused = runner.invoke(app, moved)
     assert refused.exit_code != 0
     assert runner.invoke(app, [*moved, "--within", "cell_type"]).exit_code == 0
+
+
+def test_nothing_moves_within_small_groups_if_nothing_was_done():
+    """Control cells split at random, in types of 30 to 300 cells."""
+    data = oc.datasets.simulate_perturbation(1400, 10, 800, n_types=4, density=0.3, total=1e4, random_state=3)
+    adata = data.to_anndata()[:1400].copy()
+    keep = np.concatenate([np.flatnonzero(data.control_types == t)[:size] for t, size in enumerate((60, 80, 150, 300))])
+    adata = adata[np.sort(keep)].copy()
+    adata.obs["half"] = np.random.default_rng(0).permutation(np.arange(adata.n_obs) % 2).astype(str)
+    oc.tl.monge_map(adata, groupby="half", control="0", target="1", within="cell_type")
+    assert adata.layers["occamap_displacement"].nnz <= 1e-4 * adata.n_obs * adata.n_vars
+
+
+def test_stable_genes_are_selected_by_some_half():
+    table = pd.DataFrame({"expected_false": [0.1, 1.0], "frequency": [0.9, 0.0]}, index=["moves", "never moves"])
+    assert oc.tl.stable_genes(table).index.tolist() == ["moves"]

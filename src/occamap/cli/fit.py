@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from occamap.runs.fitting import FitRun
 
 SHOWN = 10  # genes
+MIXED = 0.5  # share of a neighbourhood in the group of a cell, below which its group is named
 DENSE = 0.3  # share of entries that move from which on a map is hard to read
 HELP = """Learn which genes move from the control to the target cells, in which cells, and how far.
 
@@ -202,11 +203,18 @@ def show(done: FitRun, seconds: float) -> None:
 
 def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
     """At which resolution displacements are read, in a sentence."""
-    pure = f"; {found['within_group']:.0%} of them share its {by}" if "within_group" in found else ""
-    return (
-        f"A cell is read with {found['effective']:,.0f} alike cells in effect (at most {found['largest']:,}), which "
-        f"are {found['distance']:.0%} as far from it as cells are from one another{pure}."
+    words = (
+        f"A cell is averaged with about {found['effective']:,.0f} similar cells (at most {found['largest']:,}); their "
+        f"typical distance is {found['distance']:.0%} of that between two random cells."
     )
+    if "within_group" not in found:
+        return words
+    words += f" {found['within_group']:.0%} of them share its {by}."
+    mixed = sorted((share, name) for name, share in found["within_each_group"].items() if share < MIXED)
+    if mixed:
+        listed = ", ".join(f"{name} ({share:.0%})" for share, name in mixed[:SHOWN])
+        words += f" Fewer than half do in {listed}: match within groups (--within {by}) to read these by themselves."
+    return words
 
 
 def null_words(result: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ HELP = f"""Draw figures of the paper, and say of each claim what was measured an
 
 Each becomes four files in DIR: the picture as PNG and SVG, the numbers behind it as CSV, and the verdicts with \
 settings, versions and seed as JSON. All pictures and verdicts in DIR are on one page, verdicts.md. It takes seconds \
-to a minute a figure, less than five minutes for all; with --full less than an hour for all (on two cores).
+to a minute per figure and less than five minutes for all; with --full, less than an hour for all (on two cores).
 
 [bold]Examples[/bold]
   occamap reproduce maps

@@ -43,7 +43,7 @@ def transform(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of obs with the groups that the map matches within, if it was fitted with --within.",
+            help="Column of obs with the groups of the cells. Required if the map was fitted with --within.",
             rich_help_panel=given.CELLS,
         ),
     ] = None,

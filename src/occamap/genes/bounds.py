@@ -48,6 +48,8 @@ def expected_false(frequency: Floats, halves: int, top: int, n_genes: int, assum
 def _by_count(pairs: int, q: int, p: int, level: int) -> Floats:
     """The bound at τ = 0, 1/2B, …, 1."""
     tau, theta = np.arange(2 * pairs + 1) / (2 * pairs), q / max(p, 1)
+    if q == 0:  # no gene moves in any half
+        return np.zeros(tau.size)
     bound = np.minimum(p, np.divide(q, tau, out=np.full(tau.size, np.inf), where=tau > 0))
     more = tau > 1 / 2
     bound[more] = np.minimum(bound[more], theta * q / (2 * tau[more] - 1))

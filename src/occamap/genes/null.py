@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from occamap._kernels.columns import column_sums
+from occamap.genes.halves import complementary_halves
 from occamap.maps import MongeMap
 
 HALF = 0.5
@@ -39,10 +40,9 @@ def null_map(like: MongeMap, X: Any, rng: np.random.Generator) -> Null:
     order = rng.permutation(X.shape[0])
     middle = X.shape[0] // 2
     rows, others = np.sort(order[:middle][:MOST]), np.sort(order[middle:][:MOST])
-    if like.within is not None:
-        groups = np.asarray(like.within[0])
-        shared = np.intersect1d(groups[rows], groups[others])
-        rows, others = (half[np.isin(groups[half], shared)] for half in (rows, others))
+    if like.within is not None:  # of every group, cells on both sides
+        _, groups = np.unique(like.within[0], return_inverse=True)
+        rows, others = (half.rows for half in complementary_halves(groups, np.zeros(2, int), 2, rng))
     source, target = X[rows], X[others]
     moves = _half_map(like, rows, others).fit(source, target).displacement(source)
     share = np.bincount(moves.indices, minlength=moves.shape[1]) / rows.size

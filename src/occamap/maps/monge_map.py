@@ -113,10 +113,10 @@ class MongeMap(BaseEstimator):
         the match.
     within
         A pair of arrays, a label for each row of X and of Y: samples are matched only with targets of the same label.
-        The targets of each label get the mass that the samples of X with it have, whatever their number, and `epsilon`
-        is the median over the samples of what `epsilon_scale` gives for each label. Neighbours ("auto" or a number) are
-        found among samples of the same label; labels or a matrix for `pool` are used as they are. `match` must not be
-        None. Samples that were not fitted need labels of their own: `transform(X, within=labels)`.
+        The targets of a label get the total mass of the samples of X with that label, whatever their number. All labels
+        share one ε, the median over the samples of the values that `epsilon_scale` gives for each label. Neighbours
+        ("auto" or a number) are found among samples of the same label; labels or a matrix for `pool` are used as they
+        are. `match` must not be None. Samples that were not fitted need labels: `transform(X, within=labels)`.
 
     Attributes
     ----------
@@ -336,6 +336,7 @@ class MongeMap(BaseEstimator):
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
         self._strata = self._check_strata(problem)
+        self._fitted_with = {name: getattr(self, name) for name in ("match", "within", "reach")}
         if self._strata is not None:
             self._given = replace(problem.source, strata=self._strata.source)
             self._target = replace(problem.target, strata=self._strata.target)
@@ -416,7 +417,7 @@ class MongeMap(BaseEstimator):
         """Δ(x) = T(x) − x of each row, as CSR that stores what moves and nothing else; of Dask arrays, as those.
 
         `client` is a `dask.distributed.Client`, whose workers then share the rows, unless `match` is a pair of arrays
-        or the map has `within`. In the latter case `within` has a label for each row, unless X are the fitted samples.
+        or the map has `within`. If the map has `within`, pass one label per row, unless X is the fitted source.
 
         >>> import numpy as np, occamap as oc
         >>> m = oc.MongeMap(oc.L1(1.0)).fit(np.zeros((2, 3)), [[1.0, 0.0, 5.0], [-1.0, 0.0, 5.0]])
@@ -426,7 +427,7 @@ class MongeMap(BaseEstimator):
         if self.debias and (is_dask(X) or client is not None):
             self._own_side(forth=True)  # here, where the source is; it travels with the map
         if is_dask(X):
-            self._refuse_strata("X")
+            self._refuse_strata("X", within)
             return cast(sp.csr_array, moved_later(self, X, "displacement"))
         samples = self._check_new(X, within=within)
         known = not isinstance(self.match, tuple | list) and samples.strata is None  # rows by themselves
@@ -444,7 +445,7 @@ class MongeMap(BaseEstimator):
         [[3.0, 1.0]]
         """
         if is_dask(X):
-            self._refuse_strata("X")
+            self._refuse_strata("X", within)
             if self.debias:
                 self._own_side(forth=True)
             return moved_later(self, X, "transform")
@@ -454,14 +455,14 @@ class MongeMap(BaseEstimator):
     def inverse_transform(self, Y: Any, within: Any = None) -> Any:
         """The map back, from the potential of the targets, of each row, in the container of Y.
 
-        `within` as for `displacement`, unless Y are the fitted targets.
+        `within` has one label per row of Y if the map has `within`. It may be left out if Y holds the fitted targets.
 
         >>> import numpy as np, occamap as oc
         >>> oc.MongeMap(oc.L1(1.0)).fit([[0.0, 1.0]], [[3.0, 1.0]]).inverse_transform([[3.0, 1.0]]).tolist()
         [[0.0, 1.0]]
         """
         if is_dask(Y):
-            self._refuse_strata("Y")
+            self._refuse_strata("Y", within)
             return moved_later(self, Y, "inverse_transform")
         samples = self._check_new(Y, "Y", within)
         return self._apply(self._back, samples)
@@ -583,8 +584,10 @@ class MongeMap(BaseEstimator):
         check_pool(self.pool)
         check_within(self.within)
         if self.within is not None and self.match is None:
-            raise InputError("match must not be None with within: samples are matched within groups on coordinates, "
-                             "such as match=30 principal components")
+            raise InputError("match must not be None with within: pass match=30, for example, to match samples on 30 "
+                             "principal components")
+        if self.within is not None and self.reach is not None:
+            raise InputError(f"reach must be None with within, which keeps the mass of each group; got {self.reach!r}")
         if self.debias and (self.pool is not None or self.match is not None):
             raise InputError("debias must be False with pool or match, which serve the same end")
         if self.debias is True and self.reach is not None:
@@ -633,10 +636,10 @@ class MongeMap(BaseEstimator):
             )
         return replace(samples, strata=fitted.strata)
 
-    def _refuse_strata(self, name: str) -> None:
-        """Raise where the samples of a Dask array would need labels."""
-        if getattr(self, "_strata", None) is not None:
-            raise InputError(f"{name} must not be a Dask array for a map with within, which needs its labels")
+    def _refuse_strata(self, name: str, within: Any) -> None:
+        """Raise where the samples of a Dask array would need labels, or have some for no reason."""
+        if getattr(self, "_strata", None) is not None or within is not None:
+            raise InputError(f"{name} must not be a Dask array with within: pass arrays with their labels")
 
     def _budget(self) -> Budget:
         return Budget(self.max_memory, self._lent)

@@ -19,7 +19,7 @@ from occamap.maps.components import principal_components
 from occamap.maps.matching import Coordinates, MatchingSpace, as_samples
 from occamap.maps.pooling import Neighbourhoods, Neighbours, PooledSide
 from occamap.maps.side import Span, row_spans
-from occamap.maps.strata import Strata
+from occamap.maps.strata import Strata, check_labels
 from occamap.sinkhorn import CostBlocks
 
 Floats = NDArray[np.float64]
@@ -151,7 +151,7 @@ class JointPool:
         costs: CostBlocks | None = None,
     ) -> Neighbourhoods:
         side.cost._check_field(max(side.source.largest(), side.anchors.largest()), side.source.shape[1])
-        n, same = side.source.shape[0], X.equals(side.source)
+        n, same = side.source.shape[0], X.equals(side.source) and _equal(X.strata, side.source.strata)
         if isinstance(self.pool, int | str):
             key = self.forth, self.pool
             if same and key in self.space.found:
@@ -212,6 +212,10 @@ class JointPool:
             return places.locate(coordinates[slice(*span)], side._gibbs(known(span))[0])
 
         return np.concatenate(list(workers.map(block, row_spans(X.shape[0]))))
+
+
+def _equal(groups: Rows | None, others: Rows | None) -> bool:
+    return (groups is None) == (others is None) and (groups is None or np.array_equal(groups, others))  # type: ignore[arg-type]
 
 
 def _means(weights: Floats, anchors: Floats) -> Floats:
@@ -378,17 +382,15 @@ def check_pool(pool: Any, n: int | None = None) -> Any:
         raise InputError(f"pool must be None, 'auto', a number of neighbours, labels or a matrix; got {pool!r}")
     if hasattr(pool, "__index__") and not isinstance(pool, np.ndarray):
         return check_count(pool, "pool")
-    labels = np.asarray(pool)
-    if labels.ndim != 1 or (n is not None and labels.size != n):
-        wanted = "one label" if n is None else f"{n} labels, one"
-        raise InputError(f"pool must have {wanted} for each source sample; got shape {labels.shape}")
-    missing = np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
-    if missing.any():
-        raise InputError(f"pool must have a label for each source sample; {int(missing.sum())} have none")
-    return labels.astype(str) if labels.dtype == object else labels
+    if isinstance(pool, float | np.floating | complex):
+        raise InputError(f"pool must be None, 'auto', a number of neighbours, labels or a matrix; got {pool!r}")
+    return check_labels(pool, "pool", "source sample", n)
 
 
 def _check_operator(pool: Any, n: int | None) -> sp.csr_array:
+    if pool.ndim != 2 or 0 in pool.shape or not np.isrealobj(pool):
+        raise InputError(f"pool must be a matrix of real numbers over the source samples; got shape {pool.shape} of "
+                         f"{pool.dtype}")
     W = sp.csr_array(pool, dtype=np.float64)
     if W.shape[0] != W.shape[1] or (n is not None and W.shape[0] != n):
         wanted = "square, source samples × source samples" if n is None else f"({n}, {n}), the source samples"

@@ -26,8 +26,9 @@ def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> 
         The number of targets, which are taken to be pooled in the same share as the source samples.
     pool : int, "auto", array of labels or matrix
         As for `MongeMap`.
-    within : array of labels, optional
-        The groups that neighbours are found in: then the number of neighbours is that of a group of median size.
+    within : pair of arrays of labels, optional
+        The groups of the source samples and of the targets that they are matched and pooled within. The result is then
+        the largest over the groups, since one penalty serves all of them.
 
     >>> round(pooled_error(np.random.default_rng(0).normal(size=(500, 40)), 500, 50), 2)
     0.21
@@ -38,10 +39,16 @@ def pooled_error(source: Any, n_targets: int, pool: Any, within: Any = None) -> 
     varying = np.sort(spread[spread > 0])[::-1]
     if not varying.size:
         return 0.0
-    if within is None or not isinstance(pool, int | str):
-        share = effective_count(pool, n) / n
-    else:
-        _, codes, counts = np.unique(within, return_inverse=True, return_counts=True)
-        share = effective_count(pool, int(np.median(counts[codes]))) / n
+    sizes = [(n, n_targets)]
+    if within is not None and isinstance(pool, int | str):
+        names, counts = np.unique(within[0], return_counts=True)
+        others, targets = np.unique(within[1], return_counts=True)
+        sizes = list(zip(counts, targets[np.searchsorted(others, names)], strict=True))
     typical = varying[min(TOP, -(-varying.size // 10)) - 1]
-    return float(typical * np.sqrt(1 / (share * n) + 1 / (share * n_targets)))
+    return float(typical * max(_relative_error(pool, *size) for size in sizes))
+
+
+def _relative_error(pool: Any, n: int, n_targets: int) -> float:
+    """The standard error for a feature whose standard deviation is 1."""
+    count = effective_count(pool, int(n))
+    return float(np.sqrt(1 / count + n / (count * n_targets)))

@@ -34,6 +34,10 @@ MOST_DIGITS = 1e18  # of a potential next to ε: with more, all weights are lost
 
 def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
     """Write a fitted map; the file appears whole or not at all."""
+    for name, value in model._fitted_with.items():
+        now = getattr(model, name)
+        if now is not value and (isinstance(now, tuple | list) or isinstance(value, tuple | list) or now != value):
+            raise InputError(f"{name} must be what the map was fitted with for it to be saved: fit it again")
     if _loses_weights(model.f_, model.g_, model.epsilon_, model._source, model._target):
         raise InputError(
             f"the map cannot be saved: its ε of {model.epsilon_:.3g} is too small for its potentials and samples, so "
@@ -194,6 +198,12 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     report = _report(meta["report"], epsilon, target.shape[0])
     solution = Solution(f, g, epsilon, report.status, report.error, report.errors, report.effective_targets)
     strata = None if within is None else Strata.of(within, source.shape[0], target.shape[0])
+    if strata is not None:
+        gap = np.bincount(strata.source, a) - np.bincount(strata.target, b)
+        if np.abs(gap).max() > 1e-6:
+            raise ModelFileError("the groups of its samples and targets do not have the same masses")
+    elif "within_source" in arrays or "within_target" in arrays:
+        raise ModelFileError("it has groups of samples that it does not name")
     matched, space = _space(meta.get("space", {}), match, cost, source, target, strata, arrays)
     check_pool(pool, source.shape[0])
     model._keep(cost, Problem(source, target, a, b, names), solution, matched, space)
@@ -241,7 +251,9 @@ def _within(entry: Any, arrays: Arrays) -> Any:
     """The parameter `within`, from what `_describe_within` made of it."""
     if entry is None:
         return None
-    names = _names(entry)
+    names = _names(entry, "groups")
+    if names is None or len({str(name) for name in names}) < names.size:
+        raise ModelFileError("its groups do not have names of their own")
     return tuple(_labels(names, arrays[f"within_{side}"], "within") for side in ("source", "target"))
 
 
@@ -289,7 +301,8 @@ def _space(
         own, smooth, anchors = arrays["places"], arrays["places_smooth"], arrays["places_targets"]
         scales, wanted = entry["scales"], (source.shape[0], 2 * anchors.shape[-1])
         shapes = own.shape == smooth.shape == wanted and anchors.shape[:1] == target.shape[:1]
-        if not shapes or anchors.ndim != 2 or len(scales) != 2 or learned is None:
+        fits = learned is None or learned.components is None or learned.components.axes.shape[1] == anchors.shape[-1]
+        if not shapes or not fits or anchors.ndim != 2 or len(scales) != 2 or learned is None:
             raise ModelFileError("the places of its neighbourhoods do not fit its samples")
         first, second = (check_number(scale, "scales", 0, open_low=True) for scale in scales)
         space.places[True] = Places(_finite(own), _finite(smooth), _finite(anchors), (first, second))
@@ -302,12 +315,12 @@ def _finite(array: NDArray[Any]) -> NDArray[np.float64]:
     return array
 
 
-def _names(entry: Any) -> NDArray[Any] | None:
+def _names(entry: Any, what: str = "feature names") -> NDArray[Any] | None:
     """Any text is a name, whatever characters it has: those who show it see to that."""
     if entry is None:
         return None
     if not isinstance(entry, list) or not all(isinstance(name, str | int | float) for name in entry):
-        raise ModelFileError("its feature names are no list of texts")
+        raise ModelFileError(f"its {what} are no list of texts")
     names = np.empty(len(entry), dtype=object)
     names[:] = entry
     return names

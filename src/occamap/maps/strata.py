@@ -25,19 +25,29 @@ def check_within(within: Any) -> None:
     if not isinstance(within, tuple | list) or len(within) != 2:
         raise InputError(f"within must be None or a pair of arrays, the labels of X and of Y; got {within!r:.80}")
     for name, labels in zip("XY", within, strict=True):
-        check_labels(labels, name)
+        check_labels(labels, "within", f"sample of {name}")
 
 
-def check_labels(labels: Any, name: str, n: int | None = None) -> NDArray[Any]:
+def check_labels(labels: Any, name: str, what: str, n: int | None = None) -> NDArray[Any]:
     """One label for each sample, as text."""
-    found = np.asarray(labels)
-    if found.ndim != 1 or (n is not None and found.size != n):
+    if isinstance(labels, np.ma.MaskedArray):
+        labels = [None if gone else label for label, gone in zip(labels.data, np.ma.getmaskarray(labels), strict=True)]
+    values = labels.tolist() if isinstance(labels, np.ndarray) else labels
+    entries = list(values) if hasattr(values, "__iter__") and not isinstance(values, str | bytes) else None
+    flat = entries is not None and not any(isinstance(entry, list | tuple | np.ndarray) for entry in entries)
+    if entries is None or not flat or (n is not None and len(entries) != n):
         wanted = "one label" if n is None else f"{n} labels, one"
-        raise InputError(f"within must have {wanted} for each sample of {name}; got shape {found.shape}")
-    missing = sum(label is None or label != label for label in found.tolist())
+        shape = getattr(labels, "shape", None) or (f"{len(entries)} entries" if flat and entries else labels)
+        raise InputError(f"{name} must have {wanted} for each {what}; got {shape!s:.60}")
+    missing = sum(_is_missing(entry) for entry in entries)
     if missing:
-        raise InputError(f"within must have a label for each sample of {name}; {missing} have none")
-    return found.astype(str)
+        raise InputError(f"{name} must have a label for each {what}; {missing} have none")
+    return np.array([str(entry) for entry in entries])
+
+
+def _is_missing(entry: Any) -> bool:
+    """None, NaN, NaT or pandas' NA, which has no truth value."""
+    return entry is None or type(entry).__name__ in ("NAType", "NaTType") or bool(entry != entry)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +61,10 @@ class Strata:
     @classmethod
     def of(cls, within: Any, n: int, m: int) -> Strata:
         """Those of n source samples and m targets."""
-        source, target = check_labels(within[0], "X", n), check_labels(within[1], "Y", m)
+        source, target = (
+            check_labels(side, "within", f"sample of {name}", count)
+            for side, name, count in zip(within, "XY", (n, m), strict=True)
+        )
         names = np.unique(source)
         for these, others, name in ((names, target, "Y"), (np.unique(target), source, "X")):
             absent = np.setdiff1d(these, others)
@@ -64,7 +77,7 @@ class Strata:
 
     def codes(self, labels: Any, name: str, n: int) -> Rows:
         """The groups of other samples, by their labels."""
-        found = check_labels(labels, name, n)
+        found = check_labels(labels, "within", f"sample of {name}", n)
         known = np.isin(found, self.names)
         if not known.all():
             unknown = str(found[~known][0])

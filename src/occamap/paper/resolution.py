@@ -51,8 +51,8 @@ ABSENT = (
     "GEO GSE96583)."
 )
 CAVEAT = (
-    "The interferon cells had a part in the choice of neighbourhoods and γ, and the definition of their truth was "
-    "chosen among 24: compare methods rather than reading levels."
+    "The interferon cells were also used to choose neighbourhoods and γ, and the definition of their truth was chosen "
+    "among 24: compare methods with one another, and do not rely on the absolute values."
 )
 
 Floats = NDArray[np.float64]

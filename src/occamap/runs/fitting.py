@@ -253,7 +253,10 @@ def neighbourhoods(model: MongeMap, groups: Any = None) -> dict[str, Any]:
     if groups is not None:
         W = model.neighbourhoods()
         rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
-        told["within_group"] = float(W.data[groups[rows] == groups[W.indices]].sum() / W.shape[0])
+        own = np.bincount(rows, W.data * (groups[rows] == groups[W.indices]), minlength=W.shape[0])
+        told["within_group"] = float(own.mean())
+        names = sorted({str(group) for group in groups if group is not None})
+        told["within_each_group"] = {name: float(own[groups == name].mean()) for name in names}
     return {"neighbourhoods": told}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from difflib import get_close_matches
 from typing import Any
 
@@ -23,6 +24,7 @@ COUNTS = ("refuse", "normalize", "keep")
 TOTAL = 1e4  # what counts are scaled to, on request: the same for any file, so that maps fit
 LINES = f"sc.pp.normalize_total(adata, target_sum={TOTAL:.0e}); sc.pp.log1p(adata)".replace("e+0", "e")
 FEWEST = 2
+SMALLEST = 20  # cells of a group that cells are matched within: in smaller ones noise would decide
 LARGEST = 1e8
 BLOCK = 2**20  # entries that are normalised at a time
 
@@ -42,7 +44,7 @@ def check_key(key: Any) -> None:
 
 def labels(adata: Any, column: str, name: str = "groupby") -> NDArray[Any]:
     """The entries of a column of obs as text; None for cells that have none."""
-    if column not in adata.obs.columns:
+    if not isinstance(column, Hashable) or column not in adata.obs.columns:
         there = [str(known) for known in adata.obs.columns]
         raise InputError(f"{name} must be a column of adata.obs{near(str(column), there)}; got {column!r}")
     entries = adata.obs[column]
@@ -73,19 +75,25 @@ def pair_of(adata: Any, groupby: str, control: Any, target: Any) -> tuple[Rows, 
     return pair
 
 
-def pair_within(adata: Any, within: str, pair: tuple[Rows, Rows]) -> tuple[tuple[Rows, Rows], dict[str, int]]:
-    """The cells of a pair whose group in a column has cells on both sides; and the control cells left out, by group."""
+def pair_within(
+    adata: Any, within: str, pair: tuple[Rows, Rows]
+) -> tuple[tuple[Rows, Rows], dict[str, tuple[int, int]]]:
+    """The cells of a pair whose group in a column is large enough on both sides; and the numbers left out, by group.
+
+    Cells without an entry are left out as the group "no entry".
+    """
     found = labels(adata, within, "within")
-    counts = [Counter(entry for entry in found[rows] if entry is not None) for rows in pair]
-    shared = {group for group in counts[0] if min(side[group] for side in counts) >= FEWEST}
-    if not shared:
+    mine, theirs = (Counter("no entry" if entry is None else entry for entry in found[rows]) for rows in pair)
+    present = {entry for entry in found if entry is not None}
+    large = {group for group in mine if min(mine[group], theirs[group]) >= SMALLEST and group in present}
+    if not large:
         raise InputError(
-            f"within must be a column in which some group has {FEWEST} control and {FEWEST} target cells; in "
-            f"adata.obs[{within!r}] none has"
+            f"within must be a column in which some group has {SMALLEST} control and {SMALLEST} target cells; "
+            f"adata.obs[{within!r}] has no such group"
         )
-    held = np.array([entry in shared for entry in found])
-    left = Counter(str(entry) for entry in found[pair[0]] if entry not in shared)
-    return (pair[0][held[pair[0]]], pair[1][held[pair[1]]]), dict(left)
+    held = np.array([entry in large for entry in found])
+    left = {str(group): (mine[group], theirs[group]) for group in (mine | theirs) if group not in large}
+    return (pair[0][held[pair[0]]], pair[1][held[pair[1]]]), left
 
 
 def check_enough(count: int, what: str, fewest: int = FEWEST) -> None:

@@ -12,7 +12,7 @@ from occamap.maps import MongeMap
 from occamap.maps.noise import pooled_error
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
-from occamap.tl.cells import check_adata, check_key, genes_of, pair_of, pair_within, samples
+from occamap.tl.cells import SMALLEST, check_adata, check_key, genes_of, pair_of, pair_within, samples
 from occamap.tl.penalty import penalty_of
 from occamap.tl.resolution import AUTO, match_of, pool_of, within_of
 from occamap.tl.stored import Design, write
@@ -79,7 +79,8 @@ def monge_map(
     gamma
         Strength of the penalty where `cost` is not given; larger values move fewer genes. By default it keeps out the
         noise of the cells: 6.5 standard errors of the difference between a neighbourhood and its targets, for the
-        200th most variable gene. With `pool=None` it is 0.3. With gene_sets, 2 standard errors, or 3.
+        200th most variable gene. With `pool=None` it is 0.3. With `gene_sets` it is
+        2 standard errors, or 3 with `pool=None`.
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     gene_sets
@@ -114,9 +115,11 @@ def monge_map(
         paper. Displacements are read in all genes in any case.
     within
         A column of `adata.obs`, such as "cell_type": control cells are matched only with target cells of the same
-        group, and pooled only with cells of it. The shares of the groups may differ between control and target. Cells
-        of groups with fewer than two cells on either side are left out, with a warning. Without `within`, cells may be
-        matched across groups; `matched_within` in `tl.gene_table(by=…)` says how many are.
+        group, and neighbours ("auto" or a number) are found within it; a column or graph for `pool` is used as it is.
+        The shares of the groups may differ between control and target. One ε and one γ serve all groups; the default γ
+        keeps out the noise of the smallest. Groups with fewer than 20 cells on either side are left out, with a
+        warning. Without `within`, cells may be matched across groups; `matched_within` in `tl.gene_table(by=…)` is
+        the share that is matched within its own group.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -173,7 +176,7 @@ def monge_map(
     pooled = pool_of(adata, pool, pair[0])
 
     def error(free: Any) -> float:
-        return pooled_error(source.X[:, free], targets.n_obs, pooled, None if strata is None else strata[0])
+        return pooled_error(source.X[:, free], targets.n_obs, pooled, strata)
 
     noise = None if pooled is None else error
     asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights, error=noise)
@@ -184,12 +187,12 @@ def monge_map(
     if chosen and not (pooled is None or isinstance(pooled, int | str)):
         raise InputError(f"pool must be None, 'auto' or a number where held-out cells choose; got {pool!r}")
     scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
-    if match == AUTO:
+    if isinstance(match, str) and match == AUTO:
         match = None if chosen else MATCH
     elif match is not None and chosen:
         raise InputError(f"match must be None where held-out cells choose; got {match!r}: give gamma and epsilon")
     if within is not None and (chosen or match is None):
-        where = "where held-out cells choose" if chosen else "where cells are matched in all genes (match=None)"
+        where = "if held-out cells choose γ or ε" if chosen else "if cells are matched in all genes (match=None)"
         raise InputError(f"within must be None {where}; got {within!r}")
     if not chosen:
         given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair), "within": strata}
@@ -230,14 +233,14 @@ def monge_map(
     return fitted
 
 
-def _warn_of_left_out(within: str, left_out: dict[str, int]) -> None:
-    """Warn of control cells that have no target cells of their own group."""
+def _warn_of_left_out(within: str, left_out: dict[str, tuple[int, int]]) -> None:
+    """Warn of cells whose groups are too small to be matched within."""
     if left_out:
-        listed = [f"{name!r} ({count:,})" for name, count in sorted(left_out.items())]
+        listed = [f"{name!r} ({mine:,} and {theirs:,})" for name, (mine, theirs) in sorted(left_out.items())]
         shown = ", ".join(listed[:5]) + (", …" if len(listed) > 5 else "")
         warnings.warn(
-            f"{sum(left_out.values()):,} control cells are left out, since their groups of {within!r} have fewer than "
-            f"two control or target cells: {shown}",
+            f"Groups of {within!r} with fewer than {SMALLEST} control or target cells are left out (control and target "
+            f"cells): {shown}",
             MatchWarning,
             stacklevel=3,
         )

@@ -18,7 +18,7 @@ NAMED = "a column of adata.obs or a key of adata.obsp"
 def pool_of(adata: Any, pool: Any, rows: Rows) -> Any:
     """The `pool` of a map of these control cells: None, "auto" and numbers as they are, labels or a matrix by name."""
     if pool is None or not isinstance(pool, str) or pool == AUTO:
-        if pool is not None and not isinstance(pool, str) and not hasattr(pool, "__index__"):
+        if pool is not None and not isinstance(pool, str) and (not hasattr(pool, "__index__") or np.ndim(pool)):
             raise InputError(f"pool must be None, 'auto', a number of cells, or {NAMED}; got {pool!r}")
         return pool
     if pool in adata.obs.columns:
@@ -51,13 +51,18 @@ def _graph(graph: Any, key: str, rows: Rows) -> sp.csr_array:
 def match_of(adata: Any, match: Any, pair: tuple[Rows, Rows]) -> Any:
     """The `match` of a map of these cells: None and numbers as they are, or coordinates by the name of their key."""
     if not isinstance(match, str):
-        if match is not None and not hasattr(match, "__index__"):
+        if match is not None and (not hasattr(match, "__index__") or np.ndim(match)):
             raise InputError(f"match must be None, a number of components or a key of adata.obsm; got {match!r}")
         return match
     if match not in adata.obsm:
         there = list(map(str, adata.obsm))
         raise InputError(f"match must be None, a number or a key of adata.obsm{near(match, there)}; got {match!r}")
-    coordinates = np.asarray(adata.obsm[match], dtype=np.float64)
+    raw: Any = adata.obsm[match]
+    coordinates = np.asarray(raw.toarray() if hasattr(raw, "toarray") else raw)
+    if coordinates.dtype.kind not in "biuf":
+        found = coordinates.dtype
+        raise InputError(f"match must be a key of adata.obsm with real numbers; those of {match!r} are {found}")
+    coordinates = coordinates.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(coordinates).all(axis=1))
     used = np.intersect1d(bad, np.concatenate(pair))
     if used.size:

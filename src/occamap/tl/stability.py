@@ -23,9 +23,9 @@ def stable_genes(table: Any, expected_false: float = 1.0) -> pd.DataFrame:
 
     Returns
     -------
-    The rows whose `expected_false` is at most that, in the order of the table. Which frequency that asks for depends on
-    the numbers of genes and subsamples, hardly on the data. In a table by groups the bound is for each group by itself:
-    over g groups, g times as many false ones are to be expected.
+    The rows that some half selects and whose `expected_false` is at most that, in the order of the table. The frequency
+    that this takes depends on the numbers of genes and subsamples, hardly on the data. In a table by groups the bound
+    is for each group by itself: over g groups, g times as many false ones are to be expected.
 
     Examples
     --------
@@ -40,4 +40,4 @@ def stable_genes(table: Any, expected_false: float = 1.0) -> pd.DataFrame:
     if not isinstance(table, pd.DataFrame) or "expected_false" not in table.columns:
         got = "one without it" if isinstance(table, pd.DataFrame) else type(table).__name__
         raise InputError(f"table must have expected_false, as tl.gene_table(adata, subsamples=20) gives it; got {got}")
-    return table[table["expected_false"] <= expected_false]
+    return table[(table["expected_false"] <= expected_false) & (table["frequency"] > 0)]

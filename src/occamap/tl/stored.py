@@ -18,7 +18,7 @@ from occamap._record import versions, without_none
 from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, pair_within, some
+from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
 from occamap.tl.resolution import match_of, pool_of, within_of
 
@@ -66,9 +66,11 @@ class Stored:
     def _pair(self) -> tuple[Rows, Rows]:
         groups = labels(self.adata, self.design.groupby)
         control, target = (np.flatnonzero(groups == name) for name in (self.design.control, self.design.target))
-        if self.design.within is None or not control.size or not target.size:
+        if self.design.within is None:
             return control, target
-        return pair_within(self.adata, self.design.within, (control, target))[0]
+        control = control[np.asarray(self.adata.obs[f"{self.key}_distance"].notna())[control]]
+        found = labels(self.adata, self.design.within, "within")
+        return control, target[np.isin(found[target].astype(str), found[control].astype(str))]
 
     def cells(self, side: str) -> Any:
         """Their numbers, as CSR."""
@@ -96,7 +98,7 @@ class Stored:
         rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
         same = np.bincount(rows, weights.data * (groups[rows] == others[weights.indices]), minlength=groups.size)
         every = np.bincount(rows, weights.data, minlength=groups.size)
-        share = np.divide(same, every, out=np.zeros_like(same), where=every > 0)
+        share = np.divide(same, every, out=np.zeros(groups.size), where=every > 0)
         sizes = np.bincount(groups, minlength=count)
         return np.asarray(np.bincount(groups, share, minlength=count) / np.maximum(sizes, 1))
 

@@ -42,7 +42,7 @@ def transform(
     layer, counts
         As for `tl.monge_map`.
     within
-        The column of `adata.obs` with the groups that the map matches within, if it was fitted with `within`.
+        The column of `adata.obs` with the group of each cell. Required if the map was fitted with `within`.
     key_added
         Prefix of the displacement in `layers`.
 
@@ -91,7 +91,7 @@ def _groups(adata: Any, fitted: MongeMap, within: str | None, rows: Any) -> Any:
     """The groups of the cells to move, if the map matches within groups."""
     if (within is None) != (fitted.within is None):
         if within is None:
-            raise InputError("within must name the column of adata.obs with the groups that the map matches within")
+            raise InputError("within must name the column of adata.obs with the group of each cell: the map has within")
         raise InputError(f"within must be None for a map that was fitted without it; got {within!r}")
     return None if within is None else labels(adata, within, "within")[rows]
 
