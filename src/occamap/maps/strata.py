@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def check_within(within: Any) -> None:
 
 
 def check_labels(labels: Any, name: str, what: str, n: int | None = None) -> NDArray[Any]:
-    """One label for each sample, as text."""
+    """One label for each sample: numbers, if all are, else text."""
     if isinstance(labels, np.ma.MaskedArray):
         labels = [None if gone else label for label, gone in zip(labels.data, np.ma.getmaskarray(labels), strict=True)]
     values = labels.tolist() if isinstance(labels, np.ndarray) else labels
@@ -42,6 +43,8 @@ def check_labels(labels: Any, name: str, what: str, n: int | None = None) -> NDA
     missing = sum(_is_missing(entry) for entry in entries)
     if missing:
         raise InputError(f"{name} must have a label for each {what}; {missing} have none")
+    if all(isinstance(entry, Real | np.bool_) for entry in entries):
+        return np.array(entries)
     return np.array([str(entry) for entry in entries])
 
 
@@ -62,7 +65,7 @@ class Strata:
     def of(cls, within: Any, n: int, m: int) -> Strata:
         """Those of n source samples and m targets."""
         source, target = (
-            check_labels(side, "within", f"sample of {name}", count)
+            check_labels(side, "within", f"sample of {name}", count).astype(str)
             for side, name, count in zip(within, "XY", (n, m), strict=True)
         )
         names = np.unique(source)
@@ -77,7 +80,7 @@ class Strata:
 
     def codes(self, labels: Any, name: str, n: int) -> Rows:
         """The groups of other samples, by their labels."""
-        found = check_labels(labels, "within", f"sample of {name}", n)
+        found = check_labels(labels, "within", f"sample of {name}", n).astype(str)
         known = np.isin(found, self.names)
         if not known.all():
             unknown = str(found[~known][0])
