@@ -21,7 +21,8 @@ def executed(name: str, folder: str | os.PathLike[str]) -> NotebookNode:
     """The notebook with the outputs of a run in that folder, and nothing that differs from run to run."""
     notebook = nbformat.read(DOCS / name, as_version=4)
     there = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=there).execute()
+    asked = {"timeout": 600, "kernel_name": "python3", "coalesce_streams": True}  # else time decides where text ends
+    NotebookClient(notebook, resources=there, **asked).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     notebook.metadata = {
