@@ -47,7 +47,7 @@ def gene_table(
         pairs that share no cell, so take an even number.
     top
         How many genes are selected in a subsample: those that move most on average. If about as many move at all,
-        frequencies say nothing, and no gene is stable: take about half of the genes that move.
+        frequencies say nothing, and no gene is stable: take a third of the genes that move, or fewer.
     wilcoxon
         Whether to add what scanpy's test says of control and target cells, without any map.
     n_jobs, random_state
