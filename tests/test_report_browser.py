@@ -412,7 +412,7 @@ def large(tmp_path_factory) -> Path:
     data = DataFile("cells.h5ad", "0" * 64, (2 * n, d))
     record = RunRecord("fit", data, asked, result, (), {"occamap": "0"}, 0, 1.0, "2026-01-01", {})
     sides = {"_source": check_samples(control, "X"), "_target": check_samples(target, "Y")}
-    even = {"weights": lambda cells: np.full((cells.shape[0], n), 1 / n)}
+    even = {"weights": lambda cells, within: np.full((cells.shape[0], n), 1 / n)}
     model = SimpleNamespace(within=None, **sides, **even, feature_names_in_=names)
     file = tmp_path_factory.mktemp("large") / "page.html"
     file.write_bytes(page(Run(record, tables, model, sp.csr_array(moves))))
