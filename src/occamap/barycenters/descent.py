@@ -44,6 +44,9 @@ UNUSED = {
     "relax": "nothing is shrunk by a prox",
     "reach": "all mass is transported",
     "debias": "nothing is moved by a map",
+    "pool": "nothing is moved by a map",
+    "match": "points are matched under the cost",
+    "within": "points have no labels",
     "warm_start": "every step starts from the potentials before it",
 }
 
