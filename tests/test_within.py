@@ -306,7 +306,9 @@ def test_the_command_line_matches_within_a_column(adata, tmp_path):
     assert record["parameters"]["within"] == "cell_type"
     assert any("left out" in warning for warning in record["warnings"])
     assert record["result"]["neighbourhoods"]["within_group"] == 1
-    assert "--within=cell_type" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "--within=cell_type" in page
+    assert "within the groups of cell_type only" in page
     again = runner.invoke(app, ["report", str(out), "-o", str(tmp_path / "page.html")])
     assert again.exit_code == 0, again.output
     group = adata.obs["cell_type"].iloc[-1]

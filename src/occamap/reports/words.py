@@ -132,18 +132,19 @@ def methods(record: RunRecord, view: View) -> str:
 
 def _resolution(asked: dict[str, Any], result: dict[str, Any]) -> str:
     """Where cells were matched, and over which cells displacements were pooled; nothing for runs of version 0.1."""
-    match, found = result.get("match"), result.get("neighbourhoods")
-    told = ""
+    match, found, within = result.get("match"), result.get("neighbourhoods"), asked.get("within")
+    text = ""
+    groups = "" if within is None else f", within the groups of {within} only"
     if isinstance(match, int):
-        told = f" Cells were matched on {match} principal components."
+        text = f" Cells were matched on {match} principal components{groups}."
     elif match is not None:
-        told = f" Cells were matched on the coordinates {asked.get('match')} of obsm."
+        text = f" Cells were matched on the coordinates {asked.get('match')} of obsm{groups}."
     if found is not None:
-        told += (
+        text += (
             f" Displacements are those of neighbourhoods of {found['effective']:,.0f} cells in effect (pool: "
             f"{asked.get('pool')})."
         )
-    return told
+    return text
 
 
 def _of_genes(asked: dict[str, Any], result: dict[str, Any]) -> str:

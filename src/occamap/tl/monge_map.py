@@ -192,8 +192,10 @@ def monge_map(
     elif match is not None and chosen:
         raise InputError(f"match must be None where held-out cells choose; got {match!r}: give gamma and epsilon")
     if within is not None and (chosen or match is None):
-        where = "if held-out cells choose γ or ε" if chosen else "if cells are matched in all genes (match=None)"
-        raise InputError(f"within must be None {where}; got {within!r}")
+        where, remedy = "if cells are matched in all genes", "match on components, such as 30"
+        if chosen:
+            where, remedy = "if held-out cells choose γ or ε", "give both"
+        raise InputError(f"within must not be given {where}; got {within!r}: {remedy}")
     if not chosen:
         given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair), "within": strata}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
