@@ -1,0 +1,7 @@
+"""How sure: differences between matched samples, their standard errors, and error rates over many of them."""
+
+from occamap.inference.contrasts import Contrasts, contrasts
+from occamap.inference.multiplicity import q_values
+from occamap.inference.significance import FEWEST_REPLICATES, Significance, significance
+
+__all__ = ["FEWEST_REPLICATES", "Contrasts", "Significance", "contrasts", "q_values", "significance"]

@@ -1,0 +1,146 @@
+"""Differences between weighted means of two samples, and their standard errors from cells or from replicates.
+
+A contrast has weights w over the source samples and v over the targets, both of sum 1, and estimates Σ_j v_j y_j −
+Σ_i w_i x_i. For a group of cells, w is uniform over the group and v is the average of the weights of their targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+UNIFORM = 1 - 1e-9  # Σ w² of a contrast that one sample carries alone: it has no spread
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Contrasts × features.
+
+    Attributes
+    ----------
+    difference
+        Mean of the targets minus mean of the source samples.
+    variance
+        The square of its standard error, if the samples are independent; NaN if a side has a single sample.
+    degrees
+        Degrees of freedom of the variance, by Welch and Satterthwaite.
+    detected
+        How many samples in effect are not zero, over both sides: a variance from few of them is not reliable.
+    between
+        The square of the standard error from the differences between replicates; None without replicates.
+    between_degrees
+        Its degrees of freedom, one per contrast.
+    n_replicates
+        The number of replicates on the smaller side of each contrast.
+    """
+
+    difference: Floats
+    variance: Floats
+    degrees: Floats
+    detected: Floats
+    between: Floats | None = None
+    between_degrees: Floats | None = None
+    n_replicates: Ints | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Weighted moments of one sample: contrasts × features."""
+
+    weights: sp.csr_array
+    samples: sp.csr_array
+    mean: Floats
+    variance: Floats
+    detected: Floats
+    effective: Floats
+
+    @classmethod
+    def of(cls, weights: Any, samples: sp.csr_array) -> _Side:
+        W, X = sp.csr_array(weights), sp.csr_array(samples, dtype=np.float64)
+        sizes = np.asarray(W.power(2).sum(axis=1)).ravel()
+        mean, square = _dense(W @ X), _dense(W @ X.power(2))
+        spread = np.maximum(square - mean**2, 0.0)
+        spread[spread <= 1e-12 * square] = 0.0  # rounding: the feature is constant
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(sizes < UNIFORM, sizes / (1 - sizes), np.nan)
+        counted = sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
+        return cls(W, X, mean, spread * factor[:, None], _dense(W @ counted) / sizes[:, None], 1 / sizes)
+
+    def residuals(self, members: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Of some samples: the weight of each contrast on them, and their part of Σ_i w_i (x_i − mean)."""
+        rows = np.flatnonzero(members)
+        part = sp.csr_array(self.weights[:, rows])
+        weight = np.asarray(part.sum(axis=1)).ravel()
+        return weight, _dense(part @ self.samples[rows]) - weight[:, None] * self.mean
+
+
+def contrasts(
+    X: Any, Y: Any, W: Any, V: Any, replicates: tuple[NDArray[Any], NDArray[Any]] | None = None
+) -> Contrasts:
+    """Contrasts between the rows of X, weighted by the rows of W, and those of Y, weighted by V.
+
+    With `replicates`, the labels of the rows of X and of Y, the variance between replicates is computed as well:
+    Σ_r u_r², where u_r is the part of replicate r in the difference of the residuals, corrected for the weight that
+    it has in the means. A replicate on both sides is paired with itself: what it adds to both sides cancels.
+
+    >>> X, Y = np.array([[0.0], [2.0], [0.0], [2.0]]), np.array([[3.0], [5.0], [4.0], [4.0]])
+    >>> found = contrasts(X, Y, np.full((1, 4), 0.25), np.full((1, 4), 0.25))
+    >>> found.difference.item(), round(found.variance.item(), 3)
+    (3.0, 0.5)
+    """
+    source, target = _Side.of(W, X), _Side.of(V, Y)
+    variance = source.variance + target.variance
+    parts = [side.variance**2 / np.maximum(side.effective - 1, 1e-9)[:, None] for side in (source, target)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        degrees = np.where(sum(parts) > 0, variance**2 / sum(parts), np.inf)
+    found = Contrasts(target.mean - source.mean, variance, degrees, source.detected + target.detected)
+    return found if replicates is None else _with_replicates(found, source, target, replicates)
+
+
+def _with_replicates(
+    found: Contrasts, source: _Side, target: _Side, replicates: tuple[NDArray[Any], NDArray[Any]]
+) -> Contrasts:
+    names = np.unique(np.concatenate([np.unique(side) for side in replicates]))
+    n = source.mean.shape[0]
+    weights = np.zeros((2, names.size, n))
+    parts = []
+    for k, name in enumerate(names):
+        mine, theirs = source.residuals(replicates[0] == name), target.residuals(replicates[1] == name)
+        weights[0, k], weights[1, k] = mine[0], theirs[0]
+        parts.append(theirs[1] - mine[1])
+    held = weights > 0
+    paired = held.all(axis=0)
+    share = np.where(paired, weights.mean(axis=0), weights.sum(axis=0))  # replicates × contrasts
+    sums = (weights**2).sum(axis=1)
+    own = np.where(paired, (share**2 * paired).sum(axis=0) + (share**2 * ~paired).sum(axis=0),
+                   np.where(held[0], sums[0], sums[1]))
+    left = 1 - 2 * share + own  # of the variance of a replicate, after the mean is subtracted
+    between = np.zeros(found.difference.shape)
+    for k, part in enumerate(parts):
+        between += part**2 / np.maximum(left[k], 0.05)[:, None]
+    degrees = np.where(
+        paired.any(axis=0),
+        _degrees(share),
+        _degrees(weights[0]) + _degrees(weights[1]),
+    )
+    count = np.minimum(*held.sum(axis=1))
+    return Contrasts(
+        found.difference, found.variance, found.degrees, found.detected, between, np.maximum(degrees, 0.0), count
+    )
+
+
+def _degrees(share: Floats) -> Floats:
+    """The effective number of replicates, less one: (Σ h²)² / Σ h⁴ − 1."""
+    fourth = (share**4).sum(axis=0)
+    return np.where(fourth > 0, (share**2).sum(axis=0) ** 2 / np.where(fourth > 0, fourth, 1.0), 1.0) - 1
+
+
+def _dense(product: Any) -> Floats:
+    return np.asarray(product.todense() if sp.issparse(product) else product, dtype=np.float64)

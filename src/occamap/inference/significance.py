@@ -1,0 +1,111 @@
+"""How large a difference is beside what cells or replicates vary by: moderated t-statistics, p-values, intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from occamap.inference.contrasts import Contrasts
+
+Floats = NDArray[np.float64]
+
+FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread between them says nothing
+FEWEST_DETECTED = 2.0  # samples in effect that are not zero: features with fewer do not shape the prior
+FEWEST_FEATURES = 20  # that the prior is learned from
+MANY = 1e6  # degrees of freedom beyond which Student's t is normal
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What variances of features have in common: `ratio` to the variance of cells, worth `degrees` of freedom."""
+
+    ratio: float
+    degrees: float
+
+
+@dataclass(frozen=True, eq=False)
+class Significance:
+    """Contrasts × features: standard error, degrees of freedom and two-sided p-value of each difference.
+
+    `p` is NaN where there is nothing to test: too few samples or replicates, or a feature that is 0 everywhere.
+    """
+
+    error: Floats
+    degrees: Floats
+    p: Floats
+
+    def half_width(self, level: float = 0.95) -> Floats:
+        """Of the interval around the difference that covers the truth at this level; NaN where p is."""
+        return np.where(np.isnan(self.p), np.nan, stats.t.isf((1 - level) / 2, self.degrees) * self.error)
+
+
+def significance(found: Contrasts) -> Significance:
+    """Test each difference: against the spread between replicates if there are any, else against that of the samples.
+
+    With replicates, the variance of a feature is moderated: the ratio of the variance between replicates to that of
+    independent samples has a prior, a scaled inverse χ², which is learned from all features of the contrast. So three
+    replicates are enough to test many features. The variance is never taken to be less than that of the samples.
+    """
+    variance, degrees = found.variance, found.degrees
+    testable = np.isfinite(variance)
+    if found.between is not None and found.between_degrees is not None and found.n_replicates is not None:
+        variance, degrees = _moderate(found, found.between, found.between_degrees)
+        testable &= (found.n_replicates >= FEWEST_REPLICATES)[:, None]
+    testable &= found.detected > 0
+    error = np.sqrt(np.where(testable, variance, np.nan))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(found.difference == 0, 0.0, np.abs(found.difference) / error)
+    p = np.where(testable, 2 * stats.t.sf(t, np.where(testable, degrees, 1.0)), np.nan)
+    return Significance(error, np.where(testable, degrees, np.nan), p)
+
+
+def _moderate(found: Contrasts, between: Floats, residual: Floats) -> tuple[Floats, Floats]:
+    variance, degrees = np.full(between.shape, np.nan), np.full(between.shape, np.nan)
+    for k, (own, df) in enumerate(zip(found.variance, residual, strict=True)):
+        held = np.isfinite(own) & (own > 0)
+        if df <= 0 or not held.any():
+            continue
+        ratio = np.divide(between[k], own, out=np.zeros(own.size), where=held)
+        prior = learn_prior(ratio[held & (found.detected[k] >= FEWEST_DETECTED) & (ratio > 0)], float(df))
+        mixed = (prior.degrees * prior.ratio + df * ratio) / (prior.degrees + df)
+        variance[k] = np.where(held, own * np.maximum(mixed, 1.0), np.nan)
+        degrees[k] = min(prior.degrees + df, MANY)
+    return variance, degrees
+
+
+def learn_prior(ratios: Floats, degrees: float) -> Prior:
+    """The scaled F distribution of ratios with these degrees of freedom, by the moments of their logarithms.
+
+    The method is that of Smyth (2004), as limma's: log F has a known mean and variance. With fewer than 20 ratios, no
+    prior is learned (0 degrees of freedom).
+
+    >>> rng = np.random.default_rng(0)
+    >>> prior = learn_prior(2.0 * rng.f(5, 10, size=100_000), 5)
+    >>> round(prior.ratio, 1), round(prior.degrees)
+    (2.0, 10)
+    """
+    if ratios.size < FEWEST_FEATURES:
+        return Prior(1.0, 0.0)
+    logs = np.log(ratios) - special.digamma(degrees / 2) + np.log(degrees / 2)
+    mean, excess = float(logs.mean()), float(logs.var(ddof=1) - special.polygamma(1, degrees / 2))
+    if excess <= 0:
+        return Prior(float(np.exp(mean)), MANY)
+    half = _inverse_trigamma(excess)
+    if 2 * half > MANY:
+        return Prior(float(np.exp(mean)), MANY)
+    return Prior(float(np.exp(mean + special.digamma(half) - np.log(half))), 2 * half)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """y with ψ′(y) = value, by Newton's method on 1/ψ′, which is nearly linear."""
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, y))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, y))
+        y += step
+        if abs(step) < 1e-10 * y:
+            break
+    return y
