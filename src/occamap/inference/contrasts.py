@@ -63,7 +63,7 @@ class _Side:
 
     @classmethod
     def of(cls, weights: Any, samples: sp.csr_array) -> _Side:
-        W, X = sp.csr_array(weights), sp.csr_array(samples, dtype=np.float64)
+        W, X = sp.csr_array(weights), sp.csr_array(samples).astype(np.float64)
         sizes = np.asarray(W.power(2).sum(axis=1)).ravel()
         mean, square = _dense(W @ X), _dense(W @ X.power(2))
         spread = np.maximum(square - mean**2, 0.0)
@@ -77,7 +77,7 @@ class _Side:
         """Of some samples: the weight of each contrast on them, and their part of Σ_i w_i (x_i − mean)."""
         rows = np.flatnonzero(members)
         part = sp.csr_array(self.weights[:, rows])
-        weight = np.asarray(part.sum(axis=1)).ravel()
+        weight = np.asarray(part.sum(axis=1), dtype=np.float64).ravel()
         return weight, _dense(part @ self.samples[rows]) - weight[:, None] * self.mean
 
 
@@ -119,8 +119,7 @@ def _with_replicates(
     paired = held.all(axis=0)
     share = np.where(paired, weights.mean(axis=0), weights.sum(axis=0))  # replicates × contrasts
     sums = (weights**2).sum(axis=1)
-    own = np.where(paired, (share**2 * paired).sum(axis=0) + (share**2 * ~paired).sum(axis=0),
-                   np.where(held[0], sums[0], sums[1]))
+    own = np.where(paired, (share**2).sum(axis=0), np.where(held[0], sums[0], sums[1]))
     left = 1 - 2 * share + own  # of the variance of a replicate, after the mean is subtracted
     between = np.zeros(found.difference.shape)
     for k, part in enumerate(parts):
@@ -143,4 +142,4 @@ def _degrees(share: Floats) -> Floats:
 
 
 def _dense(product: Any) -> Floats:
-    return np.asarray(product.todense() if sp.issparse(product) else product, dtype=np.float64)
+    return np.asarray(sp.csr_array(product).toarray(), dtype=np.float64)

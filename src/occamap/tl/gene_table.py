@@ -10,22 +10,26 @@ import numpy as np
 import pandas as pd
 
 from occamap._validate import check_choice, check_count
-from occamap.errors import InputError, MatchWarning
+from occamap.errors import InputError, InputWarning, MatchWarning
 from occamap.genes import ASSUMPTIONS, subsampled_means
 from occamap.genes import gene_table as tabulate
+from occamap.genes.effects import add_effects, effects
+from occamap.inference import FEWEST_REPLICATES
 from occamap.tl.cells import check_enough, labels
 from occamap.tl.stored import read
 
 MIXED = 0.5  # of the mass of a group: with less of it within the group, its rows describe other cells
+
 
 def gene_table(
     adata: Any,
     *,
     key: str = "occamap",
     by: str | None = None,
+    replicate: str | None = None,
     subsamples: int = 0,
     top: int = 50,
-    wilcoxon: bool = True,
+    wilcoxon: bool = False,
     n_jobs: int | None = None,
     random_state: int = 0,
     tick: Callable[[int, int], None] | None = None,
@@ -42,6 +46,11 @@ def gene_table(
     by
         A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
         Target cells are those of the group, too.
+    replicate
+        A column of `adata.obs` with the donors, animals or batches that cells come from. Tests and intervals are then
+        across replicates, and hold for other donors; at least 3 in either condition are needed. Replicates in both
+        conditions are paired. Cells without an entry take no part in the tests. Without `replicate`, cells count as
+        independent: tests then hold for other cells of the same donors, and are far too sure about other donors.
     subsamples
         Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
         pairs that share no cell, so take an even number.
@@ -49,7 +58,8 @@ def gene_table(
         How many genes are selected in a subsample: those that move most on average. If about as many move at all,
         frequencies say nothing, and no gene is stable: take a third of the genes that move, or fewer.
     wilcoxon
-        Whether to add what scanpy's test says of control and target cells, without any map.
+        Whether to add Wilcoxon's test of target against control cells, without any map. It takes cells for replicates,
+        so its p-values are far too small if cells come from few donors.
     n_jobs, random_state
         Threads, and the seed of the subsamples.
     tick
@@ -69,6 +79,12 @@ def gene_table(
     - `share`: of the control cells, in how many it moves; `up`, `down`: in how many it rises and falls
     - `mean`, `sd`: of the displacement, over all control cells; `direction`: the sign of the mean, in words
     - `observed`: the mean of the target cells minus that of the control cells, without any map
+    - `difference`: the mean of the matched target cells minus that of the control cells, in the units of the data;
+      `difference_low`, `difference_high`: its 95 % interval
+    - `p`, `q`: of a two-sided test that `difference` is 0, and the false-discovery rate at which the gene is found
+      (Benjamini and Hochberg), over all genes or, with `by`, over all genes of all groups; NaN where there is nothing
+      to test: genes without counts, groups with one cell, fewer than 3 replicates
+    - `n_replicates`, with `replicate`: how many there are, in the condition that has fewer
     - `matched_within`, with `by`: the share of the mass of the group's control cells that is matched with target cells
       of the same group; a `MatchWarning` names groups in which it is below one half
     - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, a degree of freedom a pair
@@ -94,6 +110,7 @@ def gene_table(
         adata,
         key=key,
         by=by,
+        replicate=replicate,
         subsamples=subsamples,
         top=top,
         wilcoxon=wilcoxon,
@@ -121,6 +138,7 @@ def gene_tables(
     client: Any = None,
     max_memory: int | str | None = None,
     assume: str = "unimodal",
+    replicate: str | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
@@ -137,6 +155,10 @@ def gene_tables(
     groups, others = np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)
     if by is not None:
         names, groups, others = _codes(labels(adata, by, "by"), stored.rows("control"), stored.rows("target"))
+    replicates = None
+    if replicate is not None:
+        found_labels = labels(adata, replicate, "replicate")
+        replicates = found_labels[stored.rows("control")], found_labels[stored.rows("target")]
     means = None
     if subsamples:
         like = stored.unfitted().set_params(n_jobs=n_jobs, max_memory=max_memory)
@@ -149,17 +171,36 @@ def gene_tables(
 
     shares = np.bincount(groups, minlength=len(names)) / groups.size
     everyone = None if means is None else np.einsum("sgt,g->st", means, shares)
-    whole = table(slice(None), slice(None), everyone)
+    whole, match = table(slice(None), slice(None), everyone), stored.match()
+    overall = effects(control, target, match, np.zeros(moves.shape[0], int), 1, replicates)
+    add_effects([whole], overall, stored.names)
+    if replicate is not None and overall.n_replicates is not None:
+        _warn_of_few(replicate, int(overall.n_replicates[0]))
     if by is None:
         return whole, None
     kept, found = stored.mass_within(groups, others, len(names)), dict[str, pd.DataFrame]()
+    known = np.array([name is not None for name in names] + [False])  # cells in no group have the code −1
     for code, group in enumerate(names):
         if group is not None:
             rows = table(groups == code, others == code, None if means is None else means[:, code])
             rows.insert(rows.columns.get_loc("observed") + 1, "matched_within", kept[code])
             found[group] = rows
+    tested = effects(control, target, match, np.where(known[groups], groups, -1), len(found), replicates)
+    add_effects(list(found.values()), tested, stored.names)
     _warn_of_mixing(by, {str(name): float(kept[code]) for code, name in enumerate(names) if name is not None})
     return whole, pd.concat(found, names=[by])
+
+
+def _warn_of_few(replicate: str, count: int) -> None:
+    """Warn if replicates are too few for any test."""
+    if count < FEWEST_REPLICATES:
+        warnings.warn(
+            f"replicate must have at least {FEWEST_REPLICATES} groups in either condition for a test; "
+            f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: leave replicate out "
+            "to test cells as if they were independent",
+            InputWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_of_mixing(by: str, kept: dict[str, float]) -> None:

@@ -86,15 +86,22 @@ class Stored:
             sp.csr_array(self.adata.layers[f"{self.key}_displacement"])[self.rows("control")][:, self.genes]
         )
 
+    def match(self) -> sp.csr_array | None:
+        """The weights of the target cells that each control cell is matched with; None if they were not kept."""
+        key = f"{self.key}_match"
+        if key not in self.adata.obsp:
+            return None
+        weights = sp.csr_array(self.adata.obsp[key])[self.rows("control")][:, self.rows("target")]
+        return sp.csr_array(weights).astype(np.float64)
+
     def mass_within(self, groups: NDArray[np.int64], others: NDArray[np.int64], count: int) -> NDArray[np.float64]:
         """The share of the mass of each group of control cells that is matched with target cells of the same group.
 
         `groups` and `others` are codes of the control and the target cells. NaN where the match was not kept.
         """
-        key = f"{self.key}_match"
-        if key not in self.adata.obsp:
+        weights = self.match()
+        if weights is None:
             return np.full(count, np.nan)
-        weights = sp.csr_array(self.adata.obsp[key])[self.rows("control")][:, self.rows("target")].astype(np.float64)
         rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
         same = np.bincount(rows, weights.data * (groups[rows] == others[weights.indices]), minlength=groups.size)
         every = np.bincount(rows, weights.data, minlength=groups.size)

@@ -1,0 +1,90 @@
+"""How much each gene differs between control cells and their matched targets, in each group, and how surely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap.inference import contrasts, q_values, significance
+
+Floats = NDArray[np.float64]
+Labels = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Groups × genes: differences of matched means, 95 % intervals, p-values; and the replicates of each group.
+
+    `n_replicates` is None if cells were tested as if they were independent.
+    """
+
+    difference: Floats
+    half_width: Floats
+    p: Floats
+    n_replicates: NDArray[np.int64] | None
+
+    def columns(self, group: int, q: Floats) -> dict[str, Any]:
+        """Those of the table of a group, where `q` has the q-values of its genes."""
+        mean, width = self.difference[group], self.half_width[group]
+        found: dict[str, Any] = {
+            "difference": mean, "difference_low": mean - width, "difference_high": mean + width,
+            "p": self.p[group], "q": q,
+        }  # fmt: skip
+        if self.n_replicates is not None:
+            found["n_replicates"] = int(self.n_replicates[group])
+        return found
+
+
+def effects(
+    control: Any,
+    target: Any,
+    match: sp.csr_array | None,
+    groups: NDArray[np.int64],
+    n_groups: int,
+    replicates: tuple[Labels, Labels] | None = None,
+) -> Effects:
+    """Compare the control cells of each group with the target cells that `match` gives weights.
+
+    `groups` has codes from 0 on, or −1 for cells in no group. `replicates` are the labels of the control and of the
+    target cells; cells without one (None) take no part. Everything is NaN without a match, or in groups without cells.
+    """
+    shape = n_groups, control.shape[1]
+    if match is None:
+        nothing = np.full(shape, np.nan)
+        return Effects(nothing, nothing, nothing, None if replicates is None else np.zeros(n_groups, np.int64))
+    rows, columns = np.arange(control.shape[0]), np.arange(target.shape[0])
+    if replicates is not None:
+        rows, columns = (np.flatnonzero([entry is not None for entry in side]) for side in replicates)
+        replicates = replicates[0][rows].astype(str), replicates[1][columns].astype(str)
+    weights = sp.csr_array(match[rows][:, columns]).astype(np.float64)
+    mass = np.asarray(weights.sum(axis=1)).ravel()
+    held = np.flatnonzero((mass > 0) & (groups[rows] >= 0))
+    codes = groups[rows][held]
+    sizes = np.bincount(codes, minlength=n_groups)
+    W = sp.csr_array((1.0 / sizes[codes], (codes, held)), shape=(n_groups, rows.size))
+    V = W @ sp.diags_array(1.0 / np.where(mass > 0, mass, 1.0)) @ weights
+    there = np.flatnonzero(sizes > 0)
+    found = contrasts(control[rows], target[columns], W[there], sp.csr_array(V)[there], replicates)
+    tested = significance(found)
+    difference, width, p = (np.full(shape, np.nan) for _ in range(3))
+    difference[there], width[there], p[there] = found.difference, tested.half_width(), tested.p
+    counts = None
+    if found.n_replicates is not None:
+        counts = np.zeros(n_groups, np.int64)
+        counts[there] = found.n_replicates
+    return Effects(difference, width, p, counts)
+
+
+def add_effects(tables: list[pd.DataFrame], found: Effects, genes: NDArray[Any]) -> None:
+    """Insert the columns of each group into its table; q-values are over all genes of all these tables together."""
+    q = q_values(found.p)
+    for group, table in enumerate(tables):
+        columns = pd.DataFrame(found.columns(group, q[group]), index=pd.Index(genes, name=table.index.name))
+        place = table.columns.get_loc("observed") + 1
+        for offset, name in enumerate(columns):
+            table.insert(place + offset, name, columns[name].reindex(table.index))
