@@ -100,6 +100,14 @@ def fit(
             rich_help_panel=given.TABLE,
         ),
     ] = None,
+    replicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of obs with the donors: tests and intervals are then across donors, at least 3 per condition.",
+            rich_help_panel=given.TABLE,
+        ),
+    ] = None,
     subsamples: Annotated[
         int,
         typer.Option(
@@ -147,6 +155,7 @@ def fit(
             parse_count(match),
         ),
         by=by,
+        replicate=replicate,
         subsamples=subsamples,
         max_memory=max_memory,
         threads=threads,
@@ -190,6 +199,8 @@ def show(done: FitRun, seconds: float) -> None:
         out.print(Text("A larger --gamma moves fewer genes; `occamap path` shows what that costs.", style="yellow"))
     if result["diagnostics"]:
         out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
+    if "n_genes_found" in result:
+        out.print(Text(found_words(result, done.record.parameters["replicate"])), soft_wrap=True)
     if "null" in result:
         out.print(Text(null_words(result)), soft_wrap=True)
     if result.get("n_frozen"):
@@ -217,6 +228,18 @@ def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
     return words
 
 
+def found_words(result: dict[str, Any], replicate: str | None) -> str:
+    """How many genes differ, at which error rate, and whom that holds for."""
+    count, rate = result["n_genes_found"], result["false_discovery_rate"]
+    words = f"{count:,} genes differ from their matched target cells at a false-discovery rate of {rate:.0%}"
+    if replicate is not None:
+        return f"{words}, tested across {result['n_replicates']:,} replicates ({replicate})."
+    return (
+        f"{words}. Cells are not replicates: this holds for more cells of the same donors, not for other donors; "
+        "name the column of donors with --replicate."
+    )
+
+
 def null_words(result: dict[str, Any]) -> str:
     """What moves where nothing has changed, in a sentence."""
     null, beyond = result["null"], result["n_genes_beyond_null"]
@@ -240,13 +263,13 @@ def gene_rows(table: object) -> Table:
     sure = bool(rows) and "low" in rows[0]
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("gene")
-    heads = "moves in", "mean", *(("95 % interval", "in top 50 of") if sure else ()), "observed", "Wilcoxon p, adjusted"
+    heads = "moves in", "mean", *(("95 % interval", "in top 50 of") if sure else ()), "observed", "q"
     for head in heads:
         drawn.add_column(head, justify="right")
     for row in rows:
         interval = (f"{row['low']:+.2f} to {row['high']:+.2f}", f"{row['frequency']:.0%} of halves") if sure else ()
         numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", *interval, f"{row['observed']:+.3f}"
-        drawn.add_row(literal(row["gene"], longest=30), *numbers, f"{row['wilcoxon_p_adjusted']:.2g}")
+        drawn.add_row(literal(row["gene"], longest=30), *numbers, f"{row['q']:.2g}")
     return drawn
 
 

@@ -6,8 +6,8 @@ import re
 
 ALIKE = (
     "groupby control target group layer use_genes counts cost gamma gammas k epsilon epsilon_scale relax max_density "
-    "max_memory by subsamples out targets within costs splits test_size hvg components markers dask gene_sets l1_ratio "
-    "frozen weights pool match"
+    "max_memory by replicate subsamples out targets within costs splits test_size hvg components markers dask "
+    "gene_sets l1_ratio frozen weights pool match"
 )
 OTHERS = {"n_jobs": "--threads", "random_state": "--seed", "cv": "--splits", "close_ups": "--close-up"}
 OPTIONS = {

@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from occamap.inference.contrasts import Contrasts
+from occamap.inference.multiplicity import q_values
 
 Floats = NDArray[np.float64]
 
 FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread between them says nothing
 FEWEST_DETECTED = 2.0  # samples in effect that are not zero: features with fewer do not shape the prior
 FEWEST_FEATURES = 20  # that the prior is learned from
-MANY = 1e6  # degrees of freedom beyond which Student's t is normal
+BINS, BIN = 10, 200  # of features, by how often they are detected: at most so many, and features in each at least
+STRONGEST = 20.0  # degrees of freedom that a prior is worth at most: a few replicates never make a test of thousands
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +48,11 @@ def significance(found: Contrasts) -> Significance:
     """Test each difference: against the spread between replicates if there are any, else against that of the samples.
 
     With replicates, the variance of a feature is moderated: the ratio of the variance between replicates to that of
-    independent samples has a prior, a scaled inverse χ², which is learned from all features of the contrast. So three
-    replicates are enough to test many features. The variance is never taken to be less than that of the samples.
+    independent samples has a prior, a scaled inverse χ², which is learned from the features that are detected about as
+    often: the more often, the more the differences between replicates stand out from those between samples. So three
+    replicates are enough to test many features. Features whose ratio is too large for the prior (strong responses
+    differ most between donors) keep their own variance, as in limma's robust fit: the prior counts in proportion to
+    the q-value of a test that they follow it. The variance is never taken to be less than that of the samples.
     """
     variance, degrees = found.variance, found.degrees
     testable = np.isfinite(variance)
@@ -69,18 +74,31 @@ def _moderate(found: Contrasts, between: Floats, residual: Floats) -> tuple[Floa
         if df <= 0 or not held.any():
             continue
         ratio = np.divide(between[k], own, out=np.zeros(own.size), where=held)
-        prior = learn_prior(ratio[held & (found.detected[k] >= FEWEST_DETECTED) & (ratio > 0)], float(df))
-        mixed = (prior.degrees * prior.ratio + df * ratio) / (prior.degrees + df)
+        center, prior = _priors(ratio, found.detected[k], held, float(df))
+        follows = q_values(np.where(held, stats.f.sf(ratio / center, df, np.maximum(prior, 1.0)), np.nan))
+        worth = prior * np.where(held, follows, 0.0)
+        mixed = (worth * center + df * ratio) / (worth + df)
         variance[k] = np.where(held, own * np.maximum(mixed, 1.0), np.nan)
-        degrees[k] = min(prior.degrees + df, MANY)
+        degrees[k] = worth + df
     return variance, degrees
+
+
+def _priors(ratio: Floats, detected: Floats, held: NDArray[np.bool_], degrees: float) -> tuple[Floats, Floats]:
+    """Ratio and degrees of freedom of the prior of each feature, learned from those that are detected as often."""
+    known = np.flatnonzero(held & (detected >= FEWEST_DETECTED) & (ratio > 0))
+    known = known[np.argsort(detected[known], kind="stable")]
+    bins = np.array_split(known, max(1, min(BINS, known.size // BIN)))
+    found = [learn_prior(ratio[one], degrees) for one in bins]
+    edges = [detected[one[0]] for one in bins[1:]]
+    place = np.searchsorted(edges, detected, side="right")
+    return np.array([prior.ratio for prior in found])[place], np.array([prior.degrees for prior in found])[place]
 
 
 def learn_prior(ratios: Floats, degrees: float) -> Prior:
     """The scaled F distribution of ratios with these degrees of freedom, by the moments of their logarithms.
 
     The method is that of Smyth (2004), as limma's: log F has a known mean and variance. With fewer than 20 ratios, no
-    prior is learned (0 degrees of freedom).
+    prior is learned (0 degrees of freedom); it is worth 20 degrees of freedom at most.
 
     >>> rng = np.random.default_rng(0)
     >>> prior = learn_prior(2.0 * rng.f(5, 10, size=100_000), 5)
@@ -92,11 +110,10 @@ def learn_prior(ratios: Floats, degrees: float) -> Prior:
     logs = np.log(ratios) - special.digamma(degrees / 2) + np.log(degrees / 2)
     mean, excess = float(logs.mean()), float(logs.var(ddof=1) - special.polygamma(1, degrees / 2))
     if excess <= 0:
-        return Prior(float(np.exp(mean)), MANY)
-    half = _inverse_trigamma(excess)
-    if 2 * half > MANY:
-        return Prior(float(np.exp(mean)), MANY)
-    return Prior(float(np.exp(mean + special.digamma(half) - np.log(half))), 2 * half)
+        return Prior(float(np.exp(mean)), STRONGEST)
+    half = min(_inverse_trigamma(excess), 0.5e6)  # of no account beyond, where rounding would be
+    center = float(np.exp(mean + special.digamma(half) - np.log(half)))
+    return Prior(center, min(2 * half, STRONGEST))
 
 
 def _inverse_trigamma(value: float) -> float:

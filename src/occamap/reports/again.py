@@ -13,7 +13,7 @@ QUESTION = "groupby control target layer use_genes counts"
 MAP = "cost k epsilon epsilon_scale relax pool"
 GENES = "gene_sets l1_ratio frozen weights"
 ASKED = {  # parameters that are options of the same name
-    "fit": f"{QUESTION} {MAP} match within gamma max_density {GENES} by subsamples max_memory threads "
+    "fit": f"{QUESTION} {MAP} match within gamma max_density {GENES} by replicate subsamples max_memory threads "
     "write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
     "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax pool "

@@ -46,6 +46,7 @@ def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
         )
     else:
         items.append(Item(CARE if made.poor else FINE, "Held-out cells", " ".join(made.notes)))
+    items += _replicates(record)
     items += _noise(record)
     items += _stability(record, view)
     items += _matching(view)
@@ -70,6 +71,24 @@ def _targets(effective: float, of: int) -> Item:
     if effective < 2:
         return Item(CARE, "Matching", f"{told}: it follows the noise of single cells; a larger ε would average more.")
     return Item(FINE, "Matching", f"{told}: enough to average noise, few enough to tell cells apart.")
+
+
+def _replicates(record: RunRecord) -> list[Item]:
+    """Whom the tests hold for."""
+    result, column = record.result, record.parameters.get("replicate")
+    if "n_genes_found" not in result:
+        if column is None:
+            return []
+        told = f"There are too few replicates in {column} for a test, so no gene has a q-value."
+        return [Item(CARE, "Replicates", told)]
+    if "n_replicates" not in result:
+        told = (
+            "Cells are not replicates: q-values say what more cells of the same donors would show, and are far too "
+            "small for other donors. Name the column of donors with --replicate."
+        )
+        return [Item(CARE, "Replicates", told)]
+    told = f"Genes were tested across {result['n_replicates']} replicates ({column}), so q-values hold for others, too."
+    return [Item(FINE, "Replicates", told)]
 
 
 def _noise(record: RunRecord) -> list[Item]:

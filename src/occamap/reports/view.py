@@ -30,7 +30,8 @@ FEW = 50  # cells or genes of which all components are cheap
 LEAST = 1e-9  # of the largest variance: what is below is rounding
 MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
-NUMBERS = "share", "mean", "low", "high", "frequency", "expected_false", "observed", "wilcoxon_p_adjusted"  # of a gene
+TINY = "q", "wilcoxon_p_adjusted"  # smaller than single precision can hold
+NUMBERS = "share", "mean", "low", "high", "frequency", "expected_false", "observed", *TINY  # of a gene
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +90,7 @@ def view(run: Run) -> View:
 
 
 def _kind(name: str) -> type[np.floating[Any]]:
-    """p-values are smaller than single precision can hold."""
-    return np.float64 if name == "wilcoxon_p_adjusted" else np.float32
+    return np.float64 if name in TINY else np.float32
 
 
 def _drawn(count: int, most: int, rng: np.random.Generator) -> Rows:

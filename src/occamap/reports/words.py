@@ -34,7 +34,13 @@ def headline(record: RunRecord, view: View) -> str:
     over = f"From {asked['control']} to {asked['target']}"
     if not first:
         return f"{over}, no gene moves."
-    if "null" in result:
+    if "n_genes_found" in result:
+        across = f"across {result['n_replicates']} replicates" if "n_replicates" in result else "over cells"
+        told = [
+            f"{over}, {result['n_genes_found']:,} of {len(genes):,} genes respond "
+            f"({result['false_discovery_rate']:.0%} false-discovery rate, {across})."
+        ]
+    elif "null" in result:
         told = [
             f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further, on average over "
             f"{result['n_cells']:,} control cells, than any gene does between two random parts of them."

@@ -39,6 +39,7 @@ TOP = 50  # genes that count as found in a subsample
 HALF = 0.5  # of the control cells
 FEWEST = 4  # control cells that have two halves
 SOME = 3  # frozen genes that a record names
+RATE = 0.1  # false-discovery rate of the genes that a headline counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ def fit(
     options: MapOptions | None = None,
     *,
     by: str | None = None,
+    replicate: str | None = None,
     subsamples: int = 10,
     max_memory: str | None = None,
     threads: int | None = None,
@@ -95,14 +97,16 @@ def fit(
         with cells.using(adata, path):
             if by is not None:
                 labels(adata, by, "by")
+            if replicate is not None:
+                labels(adata, replicate, "replicate")
             found = DataFile.of(path, adata.shape)
             asked = {"question": asdict(question), "map": asdict(filled), "by": by, "subsamples": subsamples}
-            asked["on_cluster"] = dask is not None
+            asked |= {"replicate": replicate, "on_cluster": dask is not None}
             pieces = held.enter_context(keeping(directory, fingerprint(found, command, asked, max_memory, seed)))
             shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
             model = _learn(adata, question, filled, shared, stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
-            again["max_memory"] = max_memory
+            again |= {"max_memory": max_memory, "replicate": replicate}
             table, groups = _tables(adata, again, stage)
             null = _null(adata, subsamples, {"n_jobs": threads, "max_memory": max_memory}, seed, stage)
             pathways = _pathways(adata, filled, by)
@@ -112,7 +116,7 @@ def fit(
                 data=found,
                 parameters=_parameters(question, filled, model)
                 | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
-                | {"dask": dask},
+                | {"dask": dask, "replicate": replicate},
                 result=_result(adata, model, table, rows, null, by) | _sets_used(adata)
                 | {"pieces_from_earlier_runs": pieces.found},
                 warnings=tuple(told),
@@ -180,7 +184,7 @@ def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     count = asked["subsamples"]
     heard = hearing(show=False, kinds=(NotConvergedWarning,))
     with heard as told, stage("genes: halves of the cells" if count else "genes") as tick:
-        tables = gene_tables(adata, key=KEY, top=TOP, wilcoxon=True, tick=tick, **asked)
+        tables = gene_tables(adata, key=KEY, top=TOP, wilcoxon=False, tick=tick, **asked)
     if told:
         message = f"In {len(told)} of {count} subsamples the solver did not converge; in the first: {told[0]}"
         warnings.warn(message, NotConvergedWarning, stacklevel=2)
@@ -276,6 +280,7 @@ def _result(
         "n_cells": len(rows),
         "n_targets": report.n_targets,
         "n_genes": len(table),
+        **_tested(table),
         "n_genes_in_half": int((table["share"] >= HALF).sum()),
         "median_genes_per_cell": float(rows["n_genes"].median()),
         "median_distance": float(rows["distance"].median()),
@@ -283,6 +288,14 @@ def _result(
         **compared,
         **({"choice": chosen_by(model.selection_)} if hasattr(model, "selection_") else {}),
     }
+
+
+def _tested(table: Any) -> dict[str, Any]:
+    """How many genes differ at the false-discovery rate of the headline, if they were tested at all."""
+    if table["q"].isna().all():
+        return {}
+    found = {"false_discovery_rate": RATE, "n_genes_found": int((table["q"] <= RATE).sum())}
+    return found | ({"n_replicates": int(table["n_replicates"].iloc[0])} if "n_replicates" in table else {})
 
 
 def candidates(search: MongeMapCV) -> Any:
