@@ -17,7 +17,7 @@ FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread betw
 FEWEST_DETECTED = 2.0  # samples in effect that are not zero: features with fewer do not shape the prior
 FEWEST_FEATURES = 20  # that the prior is learned from
 BINS, BIN = 10, 200  # of features, by how often they are detected: at most so many, and features in each at least
-STRONGEST = 20.0  # degrees of freedom that a prior is worth at most: a few replicates never make a test of thousands
+STRONGEST = 100.0  # degrees of freedom that a prior is worth at most: a few replicates never make a test of thousands
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def learn_prior(ratios: Floats, degrees: float) -> Prior:
     """The scaled F distribution of ratios with these degrees of freedom, by the moments of their logarithms.
 
     The method is that of Smyth (2004), as limma's: log F has a known mean and variance. With fewer than 20 ratios, no
-    prior is learned (0 degrees of freedom); it is worth 20 degrees of freedom at most.
+    prior is learned (0 degrees of freedom); it is worth 100 degrees of freedom at most.
 
     >>> rng = np.random.default_rng(0)
     >>> prior = learn_prior(2.0 * rng.f(5, 10, size=100_000), 5)
