@@ -111,15 +111,17 @@ def test_the_page_of_a_fit_says_what_was_found(saved_runs):
     page = html.unescape((saved_runs["fit"] / "report.html").read_text(encoding="utf-8"))
     table = pd.read_csv(saved_runs["fit"] / "genes.csv", keep_default_na=False, float_precision="round_trip")
     null = RunRecord.read(saved_runs["fit"]).result["null"]
-    beyond = (table["mean"].abs() > null["largest_mean"]).sum()
-    assert f"From control to treated, {beyond} of 150 genes move further, on average over 80 control cells," in page
+    table["q"] = table["q"].replace("", "nan").astype(float)  # empty for genes without counts
+    found = (table["q"] <= 0.1).sum()
+    assert f"From control to treated, {found} of 150 genes respond (10% false-discovery rate, over cells)." in page
+    assert "Cells are not replicates" in page
     assert f"where nothing has changed, {null['density']:.1%} of the entries move" in page
     assert f"{table['gene'][0]} ({table['mean'][0]:+.2f})" in page
     header, arrays = block_of(page)
     assert header["genes"] == table["gene"].tolist()
-    for name in ("share", "mean", "observed", "low", "high", "frequency", "wilcoxon_p_adjusted"):
+    for name in ("share", "mean", "observed", "low", "high", "frequency", "q"):
         np.testing.assert_array_equal(arrays[name], table[name].to_numpy(arrays[name].dtype))
-    assert arrays["wilcoxon_p_adjusted"].dtype == np.float64  # they are small
+    assert arrays["q"].dtype == np.float64  # they are small
     cells = pd.read_csv(saved_runs["fit"] / "cells.csv", keep_default_na=False)
     assert header["cells"] == cells["cell"].tolist()
     assert [header["groups"][code] for code in arrays["group"]] == cells["group"].tolist()

@@ -85,6 +85,6 @@ def add_effects(tables: list[pd.DataFrame], found: Effects, genes: NDArray[Any])
     q = q_values(found.p)
     for group, table in enumerate(tables):
         columns = pd.DataFrame(found.columns(group, q[group]), index=pd.Index(genes, name=table.index.name))
-        place = table.columns.get_loc("observed") + 1
+        place = table.columns.get_loc("matched_within" if "matched_within" in table else "observed") + 1
         for offset, name in enumerate(columns):
             table.insert(place + offset, name, columns[name].reindex(table.index))

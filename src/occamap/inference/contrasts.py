@@ -6,7 +6,7 @@ A contrast has weights w over the source samples and v over the targets, both of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+ROUNDING = 1e-12  # of the sums that are subtracted: what is below is nothing
 UNIFORM = 1 - 1e-9  # Σ w² of a contrast that one sample carries alone: it has no spread
 
 
@@ -64,10 +65,11 @@ class _Side:
     @classmethod
     def of(cls, weights: Any, samples: sp.csr_array) -> _Side:
         W, X = sp.csr_array(weights), sp.csr_array(samples).astype(np.float64)
+        X.eliminate_zeros()
         sizes = np.asarray(W.power(2).sum(axis=1)).ravel()
         mean, square = _dense(W @ X), _dense(W @ X.power(2))
         spread = np.maximum(square - mean**2, 0.0)
-        spread[spread <= 1e-12 * square] = 0.0  # rounding: the feature is constant
+        spread[spread <= ROUNDING * square] = 0.0  # the feature is constant
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(sizes < UNIFORM, sizes / (1 - sizes), np.nan)
         counted = sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
@@ -95,13 +97,29 @@ def contrasts(
     >>> found.difference.item(), round(found.variance.item(), 3)
     (3.0, 0.5)
     """
+    if not sp.issparse(X) and not sp.issparse(Y):
+        return _shifted(np.asarray(X, np.float64), np.asarray(Y, np.float64), W, V, replicates)
     source, target = _Side.of(W, X), _Side.of(V, Y)
     variance = source.variance + target.variance
     parts = [side.variance**2 / np.maximum(side.effective - 1, 1e-9)[:, None] for side in (source, target)]
     with np.errstate(divide="ignore", invalid="ignore"):
         degrees = np.where(sum(parts) > 0, variance**2 / sum(parts), np.inf)
-    found = Contrasts(target.mean - source.mean, variance, degrees, source.detected + target.detected)
+    difference = target.mean - source.mean
+    difference[np.abs(difference) <= ROUNDING * (np.abs(source.mean) + np.abs(target.mean))] = 0.0
+    found = Contrasts(difference, variance, degrees, source.detected + target.detected)
     return found if replicates is None else _with_replicates(found, source, target, replicates)
+
+
+def _shifted(
+    X: Floats, Y: Floats, W: Any, V: Any, replicates: tuple[NDArray[Any], NDArray[Any]] | None
+) -> Contrasts:
+    """Contrasts of dense samples, from which a common row is subtracted first: squares of large offsets would round."""
+    common = X.mean(axis=0)
+    found = contrasts(sp.csr_array(X - common), sp.csr_array(Y - common), W, V, replicates)
+    counts = [_dense(sp.csr_array(weights) @ sp.csr_array((side != 0).astype(np.float64)))
+              / np.asarray(sp.csr_array(weights).power(2).sum(axis=1)).ravel()[:, None]
+              for weights, side in ((W, X), (V, Y))]
+    return replace(found, detected=counts[0] + counts[1])
 
 
 def _with_replicates(

@@ -86,11 +86,10 @@ def _moderate(found: Contrasts, between: Floats, residual: Floats) -> tuple[Floa
 def _priors(ratio: Floats, detected: Floats, held: NDArray[np.bool_], degrees: float) -> tuple[Floats, Floats]:
     """Ratio and degrees of freedom of the prior of each feature, learned from those that are detected as often."""
     known = np.flatnonzero(held & (detected >= FEWEST_DETECTED) & (ratio > 0))
-    known = known[np.argsort(detected[known], kind="stable")]
-    bins = np.array_split(known, max(1, min(BINS, known.size // BIN)))
-    found = [learn_prior(ratio[one], degrees) for one in bins]
-    edges = [detected[one[0]] for one in bins[1:]]
-    place = np.searchsorted(edges, detected, side="right")
+    count = max(1, min(BINS, known.size // BIN))
+    edges = np.unique(np.quantile(detected[known], np.arange(1, count) / count)) if known.size else np.empty(0)
+    place = np.searchsorted(edges, detected, side="right")  # features that are detected alike share a bin
+    found = [learn_prior(np.sort(ratio[known[place[known] == one]]), degrees) for one in range(edges.size + 1)]
     return np.array([prior.ratio for prior in found])[place], np.array([prior.degrees for prior in found])[place]
 
 

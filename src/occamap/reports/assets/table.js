@@ -8,7 +8,7 @@ const FORMATS = {
     const shown = size > 0 && size < 0.0005 ? size.toPrecision(2) : size.toFixed(size < 0.0995 ? 3 : 2);
     return `${value < 0 ? "−" : "+"}${shown}`;
   },
-  small: (value) => (value >= 0.001 ? value.toPrecision(2) : value === 0 ? "0" : value.toExponential(0)),
+  small: (value) => (Number.isNaN(value) ? "–" : value >= 0.001 ? value.toPrecision(2) : value === 0 ? "0" : value.toExponential(0)),
   number: (value) => String(Number(value.toPrecision(4))),
 };
 const PAGE = 25;
