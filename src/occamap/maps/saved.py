@@ -14,9 +14,10 @@ from occamap import model_file
 from occamap._containers import check_compressed
 from occamap._memory import available, format_size
 from occamap._validate import Samples, check_number, check_samples
-from occamap.costs import KINDS, L1, Cost
+from occamap.costs import KINDS, L1, Cost, SqL2
 from occamap.errors import InputError, MemoryBudgetError, ModelFileError
 from occamap.maps.components import Components
+from occamap.maps.evidence import N_BINS, Threshold
 from occamap.maps.matching import Coordinates, given_coordinates
 from occamap.maps.neighbourhoods import JointSpace, Places, check_pool
 from occamap.maps.problem import Problem
@@ -60,6 +61,8 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
         "source": _describe_samples("source", model._source, arrays),
         "target": _describe_samples("target", model._target, arrays),
     }
+    if model.fdr is not None:
+        arrays["scores"] = model._calibrate().counts
     model_file.write(path, _plain(meta), arrays)
 
 
@@ -168,7 +171,7 @@ def _describe_samples(side: str, samples: Samples, arrays: Arrays) -> dict[str, 
 def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     """The map that `save` wrote; everything is checked again."""
     cost = _cost(meta["cost"], arrays)
-    if meta["cost_given"] is not True and (meta["cost_given"] is not False or cost != L1(1.0)):
+    if meta["cost_given"] is not True and (meta["cost_given"] is not False or cost not in (L1(1.0), SqL2())):
         raise ModelFileError("its cost is not the default, as it says")
     parameters = {**meta["parameters"]}
     pool, match = _pool(parameters.pop("pool", None), arrays), _match(parameters.pop("match", None), arrays)
@@ -209,7 +212,19 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     model._keep(cost, Problem(source, target, a, b, names), solution, matched, space)
     model.report_ = report
     model._set_outcome()
+    if model.fdr is not None:
+        model.threshold_ = Threshold(float(model.fdr), _scores(arrays["scores"]))
+        model._calibrated_with = model.fdr, model.pool
+    elif "scores" in arrays:
+        raise ModelFileError("it has scores of its entries without a false-discovery rate")
     return model
+
+
+def _scores(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """How often each score occurs, as a threshold has them."""
+    if counts.dtype != np.int64 or counts.shape != (N_BINS,) or counts.min() < 0 or float(counts.sum()) > LARGEST:
+        raise ModelFileError("the scores of its entries are not what belongs there")
+    return counts
 
 
 def _cost(entry: dict[str, Any], arrays: Arrays) -> Cost:
