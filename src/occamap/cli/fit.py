@@ -52,11 +52,20 @@ def fit(
         str | None,
         typer.Option(
             metavar="G|auto",
-            help="Penalty strength. Larger values move fewer genes; with auto, held-out cells choose.",
-            show_default="what keeps out the noise of the cells",
+            help="One penalty strength for all genes, instead of --fdr. Larger values move fewer genes; with auto, "
+            "held-out cells choose.",
             rich_help_panel=given.MAP,
         ),
     ] = None,
+    fdr: Annotated[
+        str,
+        typer.Option(
+            metavar="Q|none",
+            help="False-discovery rate of the entries (cell × gene) that move; none for a penalty without error rate.",
+            show_default="0.1, unless another option sets the penalty",
+            rich_help_panel=given.MAP,
+        ),
+    ] = "auto",
     k: given.K = None,
     epsilon: Annotated[
         str | None,
@@ -133,7 +142,7 @@ def fit(
     begun = time.perf_counter()
     with progress("loading"):
         from occamap.runs.fitting import fit as run
-        from occamap.runs.options import MapOptions, Question, parse_count, parse_number
+        from occamap.runs.options import MapOptions, Question, parse_count, parse_number, parse_rate
 
     done = run(
         data,
@@ -153,6 +162,7 @@ def fit(
             weights,
             parse_count(pool),
             parse_count(match),
+            parse_rate(fdr),
         ),
         by=by,
         replicate=replicate,
@@ -189,6 +199,8 @@ def show(done: FitRun, seconds: float) -> None:
     out.print(Text(f"{result['message']}", style="" if result["status"] == "converged" else "yellow"))
     gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g}; "
     targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
+    if result["fdr"] is not None:
+        out.print(Text(rate_words(result)), soft_wrap=True)
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
     if result["neighbourhoods"] is not None:
         out.print(Text(neighbourhood_words(result["neighbourhoods"], done.record.parameters["by"])), soft_wrap=True)
@@ -226,6 +238,14 @@ def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
         listed = ", ".join(f"{name} ({share:.0%})" for share, name in mixed[:SHOWN])
         words += f" Fewer than half do in {listed}: match within groups (--within {by}) to read these by themselves."
     return words
+
+
+def rate_words(result: dict[str, Any]) -> str:
+    """What the penalty of the entries is, in a sentence."""
+    rate = f"a false-discovery rate of {result['fdr']:.0%} over {result['n_tested']:,} entries (cell × gene)"
+    if result["critical"] is None:
+        return f"No entry stands out from noise at {rate}."
+    return f"An entry moves if its shift is beyond {result['critical']:.2f} standard errors, {rate}."
 
 
 def found_words(result: dict[str, Any], replicate: str | None) -> str:

@@ -20,7 +20,7 @@ from occamap._kept import keeping
 from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning
-from occamap.genes import Null, null_map
+from occamap.genes import Null, null_maps
 from occamap.maps import MongeMap
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
@@ -32,14 +32,14 @@ from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.tl.cells import labels
 from occamap.tl.gene_table import gene_tables
-from occamap.tl.stored import read, resolution
+from occamap.tl.monge_map import RATE
+from occamap.tl.stored import critical, read, resolution
 
 KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
 HALF = 0.5  # of the control cells
 FEWEST = 4  # control cells that have two halves
 SOME = 3  # frozen genes that a record names
-RATE = 0.1  # false-discovery rate of the genes that a headline counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,14 +211,14 @@ def _sets_used(adata: Any) -> dict[str, Any]:
 
 
 def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:
-    """The map between halves of the control cells, for comparison, where maps are fitted to halves at all."""
+    """Maps between halves of the control cells, for comparison, where maps are fitted to halves at all."""
     stored = read(adata, KEY)
     control = stored.cells("control")
     if not subsamples or control.shape[0] < FEWEST:
         return None
     like = stored.unfitted().set_params(**settings)
-    with hearing(show=False), stage("a null map: control to control"):
-        return null_map(like, control, np.random.default_rng([seed, 1]))
+    with hearing(show=False), stage("null maps: control to control"):
+        return null_maps(like, control, np.random.default_rng([seed, 1]))
 
 
 def _cells(adata: Any, by: str | None) -> Any:
@@ -271,7 +271,7 @@ def _result(
     compared: dict[str, Any] = {}
     if null is not None:
         beyond = int((table["mean"].abs() > null.largest_mean).sum())
-        compared = {"null": asdict(null), "n_genes_beyond_null": beyond}
+        compared = {"null": asdict(null) | {"width": null.width}, "n_genes_beyond_null": beyond}
     return {
         **outcome(model),
         "match": resolution(model)["match"],
@@ -280,7 +280,7 @@ def _result(
         "n_cells": len(rows),
         "n_targets": report.n_targets,
         "n_genes": len(table),
-        **_tested(table),
+        **_tested(table, RATE if model.fdr is None else model.fdr),
         "n_genes_in_half": int((table["share"] >= HALF).sum()),
         "median_genes_per_cell": float(rows["n_genes"].median()),
         "median_distance": float(rows["distance"].median()),
@@ -290,11 +290,11 @@ def _result(
     }
 
 
-def _tested(table: Any) -> dict[str, Any]:
-    """How many genes differ at the false-discovery rate of the headline, if they were tested at all."""
+def _tested(table: Any, rate: float) -> dict[str, Any]:
+    """How many genes differ at a false-discovery rate, if they were tested at all."""
     if table["q"].isna().all():
         return {}
-    found = {"false_discovery_rate": RATE, "n_genes_found": int((table["q"] <= RATE).sum())}
+    found = {"false_discovery_rate": rate, "n_genes_found": int((table["q"] <= rate).sum())}
     return found | ({"n_replicates": int(table["n_replicates"].iloc[0])} if "n_replicates" in table else {})
 
 
@@ -324,8 +324,16 @@ def outcome(model: MongeMap) -> dict[str, Any]:
         "message": report.message,
         "epsilon": report.epsilon,
         "epsilon_rule": report.epsilon_rule,
-        "gamma": getattr(model.cost, "gamma", None),
+        "gamma": getattr(model.cost, "gamma", None) if model.fdr is None else None,
+        **_rate(model),
         "effective_targets": report.effective_targets,
         "costs": report.operator,
         "costs_choice": report.choice,
     }
+
+
+def _rate(model: MongeMap) -> dict[str, Any]:
+    """The false-discovery rate of the entries that move, and what it asks of them."""
+    if model.fdr is None:
+        return {"fdr": None}
+    return {"fdr": model.fdr, "critical": critical(model), "n_tested": model.threshold_.n_tested}

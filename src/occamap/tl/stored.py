@@ -22,7 +22,7 @@ from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
 from occamap.tl.resolution import match_of, pool_of, within_of
 
-SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
+SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory", "fdr"
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,9 @@ def write(
     fitted: MongeMap,
     asked: dict[str, Any] | None = None,
     targets: Rows | None = None,
+    q: sp.csr_array | None = None,
 ) -> None:
-    """Displacements to layers, genes to var, cells to obs, the match to obsp, parameters and status to uns.
+    """Displacements and their q-values to layers, genes to var, cells to obs, the match to obsp, parameters and status to uns.
 
     `asked` are parameters to note beside those of the map.
     """
@@ -167,6 +168,10 @@ def write(
     with warnings.catch_warnings():  # a view becomes an AnnData of its own, as with scanpy's functions
         warnings.filterwarnings("ignore", category=UserWarning, message=".*view.*")
         adata.layers[f"{key}_displacement"] = _spread(moves, rows, np.flatnonzero(genes), (n, d))
+        if q is not None:
+            adata.layers[f"{key}_q"] = _spread(q, rows, np.flatnonzero(genes), (n, d))
+        elif f"{key}_q" in adata.layers:
+            del adata.layers[f"{key}_q"]
         share, mean = (np.full(d, np.nan) for _ in range(2))
         share[genes] = np.bincount(moves.indices, minlength=moves.shape[1]) / moves.shape[0]
         mean[genes] = column_sums(moves)[0] / moves.shape[0]
@@ -216,6 +221,7 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
     return without_none(
         {
             "params": {**resolution(fitted), **asked, **settings, "cost": describe_cost(fitted._forward.cost)},
+            **({} if fitted.fdr is None else {"critical": critical(fitted), "n_tested": fitted.threshold_.n_tested}),
             "status": str(report.status),
             "message": report.message,
             "epsilon": report.epsilon,
@@ -227,6 +233,12 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
             "versions": versions(),
         }
     )
+
+
+def critical(fitted: MongeMap) -> float | None:
+    """How many standard errors a move needs; None if nothing moves."""
+    found = fitted.threshold_.critical
+    return found if np.isfinite(found) else None
 
 
 def resolution(fitted: MongeMap) -> dict[str, Any]:
