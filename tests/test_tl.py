@@ -12,7 +12,7 @@ from scipy.stats import false_discovery_control, mannwhitneyu
 
 import occamap as oc
 from occamap.errors import FeatureMismatchError, InfeasibleError, InputError, MatchWarning
-from occamap.genes import null_map, rank_sum, subsampled_means
+from occamap.genes import null_maps, rank_sum, subsampled_means
 
 anndata = pytest.importorskip("anndata")
 scanpy = pytest.importorskip("scanpy")
@@ -575,7 +575,7 @@ def test_interferon_moves_the_genes_it_is_known_for(data_directory):
 def test_a_null_map_is_a_map_between_halves_of_the_same_cells(planted):
     like = oc.MongeMap(oc.L1(0.3), epsilon=1.0, epsilon_scale="absolute", relax=1.0)
     X = sp.csr_array(planted.control)
-    found = null_map(like, X, np.random.default_rng(0))
+    found = null_maps(like, X, np.random.default_rng(0))
     order = np.random.default_rng(0).permutation(240)
     source, target = X[np.sort(order[:120])], X[np.sort(order[120:])]
     moves = like.fit(source, target).displacement(source).toarray()

@@ -1,8 +1,8 @@
 """How far the means of two neighbourhoods are apart, in standard errors: tiles of features × neighbourhoods.
 
-A tile holds four arrays [feature, lane], a lane per neighbourhood: weighted means and mean squares of the source samples
-and of their targets. `sizes` has four rows of lanes: Σw²/(1 − Σw²) and 1/Σw² − 1 of the source, then of the targets;
-the first is 0 in lanes without a neighbourhood and in those that cannot be tested.
+A tile holds four arrays [feature, lane], a lane per neighbourhood: weighted means and mean squares of the source
+samples and of their targets. `sizes` has four rows of lanes: Σw²/(1 − Σw²) and 1/Σw² − 1 of the source, then of the
+targets; the first is 0 in lanes without a neighbourhood and in those that cannot be tested.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNTESTED = -1.0
 
 @kernel
 def standard_score(mean, square, goal, goal_square, sizes, lane, rounding):
-    """|difference| in standard errors, as the normal deviate that is as rare as Welch's t; variance, degrees of freedom.
+    """|difference| in standard errors, as the normal deviate that is as rare as Welch's t; variance, degrees.
 
     The score is −1 where both sides are 0 or cannot be tested, and 0 for any difference below one standard error. A
     variance is at least `rounding` times the mean square. Student's t is made normal by Wallace's approximation.

@@ -263,8 +263,14 @@ def found_words(result: dict[str, Any], replicate: str | None) -> str:
 def null_words(result: dict[str, Any]) -> str:
     """What moves where nothing has changed, in a sentence."""
     null, beyond = result["null"], result["n_genes_beyond_null"]
+    if result["fdr"] is not None:
+        words = f"In {null['n_maps']} maps between random parts of the control cells, "
+        words += f"{null['density']:.2%} of the entries move"
+        if null["width"] is None:
+            return f"{words}."
+        return f"{words}; large scores are {null['width']:.2f} times as large as expected there."
     return (
-        f"Between two random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
+        f"Between random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
     )
 

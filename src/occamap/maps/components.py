@@ -28,7 +28,8 @@ BLOCK = 512  # rows a task
 class Components:
     """Orthogonal `axes` (features × components) about the mean of the samples that they were learned on.
 
-    An axis is shorter than one by the share of noise in it. The coordinates of a row depend on nothing but the row, whatever other rows are asked for with it.
+    An axis is shorter than one by the share of noise in it. The coordinates of a row depend on nothing but the row,
+    whatever other rows are asked for with it.
     """
 
     axes: Floats

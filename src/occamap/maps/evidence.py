@@ -27,7 +27,7 @@ from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.lanes import aligned
-from occamap.maps.pooling import Neighbourhoods, Neighbours, Pool, PooledSide, as_rows
+from occamap.maps.pooling import Neighbours, Pool, PooledSide, as_rows
 from occamap.maps.side import Side, Span, row_spans
 from occamap.sinkhorn import CostBlocks
 

@@ -144,7 +144,8 @@ def _rate(result: dict[str, Any]) -> str:
     rate = f"a false-discovery rate of {result['fdr']:g} over all cells and genes (Benjamini-Hochberg)"
     if result["critical"] is None:
         return f", with a penalty for each cell and gene; nothing stood out at {rate}"
-    return f", with a penalty for each cell and gene of {result['critical']:.3g} standard errors of its shift, for {rate}"
+    penalty = f"{result['critical']:.3g} standard errors of its shift"
+    return f", with a penalty for each cell and gene of {penalty}, for {rate}"
 
 
 def _resolution(asked: dict[str, Any], result: dict[str, Any]) -> str:

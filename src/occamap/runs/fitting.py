@@ -30,6 +30,7 @@ from occamap.runs.heard import hearing
 from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
 from occamap.scale import connect
 from occamap.selection import MongeMapCV
+from occamap.tl.calibration import put_calibration
 from occamap.tl.cells import labels
 from occamap.tl.gene_table import gene_tables
 from occamap.tl.monge_map import RATE
@@ -218,7 +219,10 @@ def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stag
         return None
     like = stored.unfitted().set_params(**settings)
     with hearing(show=False), stage("null maps: control to control"):
-        return null_maps(like, control, np.random.default_rng([seed, 1]))
+        found = null_maps(like, control, np.random.default_rng([seed, 1]))
+    if found.expected:
+        put_calibration(adata, KEY, found)
+    return found
 
 
 def _cells(adata: Any, by: str | None) -> Any:

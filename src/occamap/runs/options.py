@@ -226,7 +226,8 @@ def parse_pool(text: str) -> int | str | None:
     >>> parse_pool("30"), parse_pool("none")
     (30, None)
     """
-    return unless_none(parse_count(text))
+    found: int | str | None = unless_none(parse_count(text))
+    return found
 
 
 def parse_numbers(text: str, name: str) -> list[float]:

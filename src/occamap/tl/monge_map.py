@@ -210,7 +210,8 @@ def monge_map(
             where, remedy = "if held-out cells choose γ or ε", "give both"
         raise InputError(f"within must not be given {where}; got {within!r}: {remedy}")
     if not chosen:
-        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair), "within": strata, "fdr": fdr}
+        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair)}
+        given |= {"within": strata, "fdr": fdr}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)

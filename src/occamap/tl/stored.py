@@ -160,7 +160,7 @@ def write(
     targets: Rows | None = None,
     q: sp.csr_array | None = None,
 ) -> None:
-    """Displacements and their q-values to layers, genes to var, cells to obs, the match to obsp, parameters and status to uns.
+    """Displacements and q-values to layers, genes to var, cells to obs, the match to obsp, parameters, status to uns.
 
     `asked` are parameters to note beside those of the map.
     """
