@@ -17,21 +17,30 @@ UNTESTED = -1.0
 
 
 @kernel
-def standard_score(mean, square, goal, goal_square, sizes, lane, rounding):
-    """|difference| in standard errors, as the normal deviate that is as rare as Welch's t; variance, degrees.
+def variance_of(mean, square, size, rounding):
+    """Of a weighted mean; at least `rounding` times the mean square."""
+    return size * max(square - mean * mean, rounding * square)
 
-    The score is −1 where both sides are 0 or cannot be tested, and 0 for any difference below one standard error. A
-    variance is at least `rounding` times the mean square. Student's t is made normal by Wallace's approximation.
+
+@kernel
+def standard_score(mean, square, goal, goal_square, sizes, lane, rounding, wider, known):
+    """|difference| in standard errors, as the normal deviate that is as rare as Student's t; variance, degrees.
+
+    The variance is `wider` times that of independent samples, with `known` degrees of freedom; if these are 0, with
+    those of Welch. The score is −1 where both sides are 0 or cannot be tested, and 0 for any difference below one
+    standard error. Student's t is made normal by Wallace's approximation.
     """
-    if sizes[0, lane] <= 0 or (square == 0 and goal_square == 0):
+    if sizes[0, lane] <= 0 or wider <= 0 or (square == 0 and goal_square == 0):
         return UNTESTED, 0.0, 0.0
     difference = goal - mean
-    source = sizes[0, lane] * max(square - mean * mean, rounding * square)
-    target = sizes[2, lane] * max(goal_square - goal * goal, rounding * goal_square)
+    source = wider * variance_of(mean, square, sizes[0, lane], rounding)
+    target = wider * variance_of(goal, goal_square, sizes[2, lane], rounding)
     variance = source + target
     if difference * difference < variance:
-        return 0.0, variance, 0.0
-    degrees = variance * variance / (source * source / sizes[1, lane] + target * target / sizes[3, lane])
+        return 0.0, variance, known
+    degrees = known
+    if known == 0:
+        degrees = variance * variance / (source * source / sizes[1, lane] + target * target / sizes[3, lane])
     ratio = difference * difference / variance
     score = shrinkage(degrees) * math.sqrt(degrees * math.log1p(ratio / degrees))
     return score, variance, degrees
@@ -44,17 +53,63 @@ def shrinkage(degrees):
 
 
 @kernel
-def count_scores(means, squares, goals, goal_squares, sizes, times, rounding, per_unit, counts):
+def replicate_ratios(
+    means, squares, goals, goal_squares, sizes, rounding, parts, goal_parts, shares, goal_shares, left, ratios
+):
+    """ratios[t, lane]: the variance between replicates over that of independent samples; −1 where there is none.
+
+    `parts` and `goal_parts` [replicate, feature, lane] are what each replicate adds to a mean, and `shares`,
+    `goal_shares` and `left` [replicate, lane] are as for `Shares`.
+    """
+    for t in range(means.shape[0]):
+        for lane in range(sizes.shape[1]):
+            mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
+            variance = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
+            variance += variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
+            if variance <= 0:
+                ratios[t, lane] = UNTESTED
+                continue
+            between = 0.0
+            for r in range(parts.shape[0]):
+                own = goal_parts[r, t, lane] - goal_shares[r, lane] * goal
+                own -= parts[r, t, lane] - shares[r, lane] * mean
+                between += own * own / left[r, lane]
+            ratios[t, lane] = between / variance
+
+
+@kernel
+def moderate_ratios(ratios, degrees, priors, known):
+    """Mix ratios with their priors, in place: 1 or more, or 0 where there are too few replicates; `known` degrees.
+
+    `priors` [3, feature] as `learn_priors` has them; `degrees` [lane] are those of the variance between replicates.
+    """
+    for t in range(ratios.shape[0]):
+        for lane in range(ratios.shape[1]):
+            ratio, own = np.float64(ratios[t, lane]), degrees[lane]
+            if own <= 0 or ratio < 0:
+                ratios[t, lane], known[t, lane] = 0.0, 1.0
+                continue
+            worth = 0.0 if ratio > priors[2, t] else priors[1, t]
+            ratios[t, lane] = max(1.0, (worth * priors[0, t] + own * ratio) / (worth + own))
+            known[t, lane] = worth + own
+
+
+@kernel
+def count_scores(means, squares, goals, goal_squares, sizes, wider, known, times, rounding, per_unit, counts):
     """Add each tested entry to the bin of its score, as often as `times` says for its lane.
 
-    A unit of the score has `per_unit` bins; the last bin takes all that is beyond.
+    `wider` and `known` are empty without replicates. A unit of the score has `per_unit` bins; the last bin takes all
+    that is beyond.
     """
     last = counts.shape[0] - 1
     for t in range(means.shape[0]):
         for lane in range(times.shape[0]):
+            factor, degrees = 1.0, 0.0
+            if wider.shape[0] > 0:
+                factor, degrees = np.float64(wider[t, lane]), np.float64(known[t, lane])
             score, _, _ = standard_score(
                 np.float64(means[t, lane]), np.float64(squares[t, lane]), np.float64(goals[t, lane]),
-                np.float64(goal_squares[t, lane]), sizes, lane, rounding,
+                np.float64(goal_squares[t, lane]), sizes, lane, rounding, factor, degrees,
             )  # fmt: skip
             if score >= 0:
                 counts[min(last, int(score * per_unit))] += times[lane]
@@ -62,19 +117,24 @@ def count_scores(means, squares, goals, goal_squares, sizes, times, rounding, pe
 
 @kernel
 def find_scores(
-    means, squares, goals, goal_squares, sizes, rounding, critical, features, lanes, differences, scores, penalties
-):
+    means, squares, goals, goal_squares, sizes, wider, known, rounding, critical,
+    features, lanes, differences, scores, penalties,
+):  # fmt: skip
     """The entries whose score is at least `critical`, and the difference that has this score; returns their number.
 
-    Nothing is written if `features` is empty.
+    `wider` and `known` are empty without replicates. Nothing is written if `features` is empty.
     """
     count = 0
     for t in range(means.shape[0]):
         for lane in range(sizes.shape[1]):
             mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
+            factor, degrees = 1.0, 0.0
+            if wider.shape[0] > 0:
+                factor, degrees = np.float64(wider[t, lane]), np.float64(known[t, lane])
             score, variance, degrees = standard_score(
-                mean, np.float64(squares[t, lane]), goal, np.float64(goal_squares[t, lane]), sizes, lane, rounding
-            )
+                mean, np.float64(squares[t, lane]), goal, np.float64(goal_squares[t, lane]), sizes, lane, rounding,
+                factor, degrees,
+            )  # fmt: skip
             if score >= critical:
                 if features.shape[0] > 0:
                     features[count], lanes[count] = t, lane

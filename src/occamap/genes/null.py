@@ -61,7 +61,7 @@ class Null:
 
 def _half_map(like: MongeMap, rows: Any, others: Any) -> MongeMap:
     """The map of a half of the control cells to the other; coordinates and groups are those of the control."""
-    own = {name: (value[0], value[0]) for name in ("match", "within")
+    own = {name: (value[0], value[0]) for name in ("match", "within", "replicate")
            if isinstance(value := getattr(like, name), tuple | list)}
     return clone(like).set_params(**own)._restricted(rows, others)
 

@@ -50,8 +50,8 @@ class Coordinates:
             if X.equals(samples):
                 return coordinates
         raise InputError(
-            "match was given as coordinates of the fitted samples, and those of other samples are not known: fit with "
-            "match as a number of principal components, or as a transformer, to move them"
+            "match was given as coordinates of the fitted samples (or replicate was given), and those of other samples "
+            "are not known: fit with match as a number of principal components, without replicate, to move them"
         )
 
 

@@ -30,6 +30,7 @@ from occamap._validate import (
 from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
+from occamap.inference import FEWEST_REPLICATES
 from occamap.maps import debias, saved
 from occamap.maps.components import components_bytes
 from occamap.maps.debias import DebiasedSide, OwnSide
@@ -48,6 +49,7 @@ from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.pooling import Neighbourhoods, PooledSide
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
+from occamap.maps.replicates import Replicates, centred
 from occamap.maps.room import map_bytes
 from occamap.maps.side import Side
 from occamap.maps.strata import Strata, check_within
@@ -122,7 +124,13 @@ class MongeMap(BaseEstimator):
         A false-discovery rate between 0 and 1, in place of a penalty of `cost`: a feature of a sample moves where the
         shift of its neighbourhood stands out from noise, so that of all moves (sample × feature) at most this share is
         expected to be false. The penalty is then a multiple of the standard error of each shift. It needs `pool` and
-        `match`, and takes the samples as independent; `q_values` has the rate of each move. None: as `cost` says.
+        `match`, and takes the samples as independent, unless there are replicates; `q_values` has the rate of each
+        move. None: as `cost` says.
+    replicate
+        With `fdr`: a pair of arrays, the replicate (such as the donor) of each row of X and of Y, at least 3 in either.
+        Moves are then tested against the differences between replicates, and hold for others of them. Replicates in
+        both samples are paired. What is particular to a replicate is taken out of the coordinates of the match, which
+        is known for the fitted samples alone: such a map moves no others.
 
     Attributes
     ----------
@@ -166,6 +174,7 @@ class MongeMap(BaseEstimator):
         match: Any = None,
         within: Any = None,
         fdr: float | None = None,
+        replicate: Any = None,
     ) -> None:
         self.cost = cost
         self.epsilon = epsilon
@@ -184,6 +193,7 @@ class MongeMap(BaseEstimator):
         self.match = match
         self.within = within
         self.fdr = fdr
+        self.replicate = replicate
 
     # -- learning ----------------------------------------------------------------------------------------------
 
@@ -257,6 +267,12 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             matched = learn_coordinates(self.match, *pair, workers)
             U, V = (matched(side, workers, k) for k, side in enumerate(pair))
+        if self.replicate is not None:
+            found = Replicates.of(self.replicate, problem.a.size, problem.b.size)
+            self._check_replicates(found)
+            groups = (None, None) if strata is None else (strata.source, strata.target)
+            U, V = centred(U, found.source, groups[0]), centred(V, found.target, groups[1])
+            matched = Coordinates(given=((pair[0], U), (pair[1], V)))
 
         def solve(on: Problem, by: Solver, near: tuple[float, Floats] | None) -> tuple[Solution, str, str]:
             if cluster is None:
@@ -285,7 +301,10 @@ class MongeMap(BaseEstimator):
         within = self.within
         if within is not None:
             within = np.asarray(within[0])[rows], np.asarray(within[1])[columns]
-        return cast(MongeMap, clone(self).set_params(pool=pool, match=match, within=within))
+        replicate = self.replicate
+        if replicate is not None:
+            replicate = np.asarray(replicate[0])[rows], np.asarray(replicate[1])[columns]
+        return cast(MongeMap, clone(self).set_params(pool=pool, match=match, within=within, replicate=replicate))
 
     def _near(self, problem: Problem) -> tuple[float, Floats] | None:
         """Where to start, if it is from the previous fit."""
@@ -348,7 +367,10 @@ class MongeMap(BaseEstimator):
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
         self._strata = self._check_strata(problem)
-        self._fitted_with = {name: getattr(self, name) for name in ("match", "within", "reach")}
+        self._replicates = None
+        if self.replicate is not None:
+            self._replicates = Replicates.of(self.replicate, problem.a.size, problem.b.size)
+        self._fitted_with = {name: getattr(self, name) for name in ("match", "within", "reach", "replicate")}
         if self._strata is not None:
             self._given = replace(problem.source, strata=self._strata.source)
             self._target = replace(problem.target, strata=self._strata.target)
@@ -394,7 +416,8 @@ class MongeMap(BaseEstimator):
         found = JointPool(self._space, forth, pool, masses)
         if self.fdr is None:
             return PooledSide(side, source, found)
-        return TestedSide(side, source, found, self._calibrate)
+        replicates = self._replicates if forth or self._replicates is None else self._replicates.swapped()
+        return TestedSide(side, source, found, self._calibrate, replicates)
 
     def _calibrate(self) -> Threshold:
         """The threshold of moves at this `fdr` and `pool`; found once."""
@@ -458,7 +481,8 @@ class MongeMap(BaseEstimator):
             self._refuse_strata("X", within)
             return cast(sp.csr_array, moved_later(self, X, "displacement"))
         samples = self._check_new(X, within=within)
-        known = not isinstance(self.match, tuple | list) and samples.strata is None  # rows by themselves
+        given = isinstance(self.match, tuple | list) or self.replicate is not None  # for the fitted samples alone
+        known = not given and samples.strata is None  # rows by themselves
         if client is not None and known:
             return moved_on_cluster(self, samples, client)
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
@@ -638,6 +662,9 @@ class MongeMap(BaseEstimator):
         check_match(self.match)
         check_pool(self.pool)
         check_within(self.within)
+        check_within(self.replicate, "replicate")
+        if self.replicate is not None and self.fdr is None:
+            raise InputError("fdr must be given with replicate, such as 0.1: replicates say how sure a move is")
         if self.within is not None and self.match is None:
             raise InputError("match must not be None with within: pass match=30, for example, to match samples on 30 "
                              "principal components")
@@ -672,6 +699,12 @@ class MongeMap(BaseEstimator):
         if not isinstance(cost, SqL2) and not (isinstance(cost, L1) and cost.gamma == 0):
             raise InputError(f"cost must not be given with fdr, which sets the penalty; got {type(cost).__name__} "
                              "(L1 with gamma=0 and infinite weights freezes features)")
+
+    def _check_replicates(self, found: Replicates) -> None:
+        """Raise where there are too few replicates to say how much they differ."""
+        if found.fewest < FEWEST_REPLICATES:
+            raise InputError(f"replicate must have {FEWEST_REPLICATES} replicates or more in either sample; got "
+                             f"{found.fewest}: leave it out, and samples count as independent")
 
     def _own_side(self, forth: bool) -> OwnSide:
         """The side that a map starts from, as its own target; solved when it is first needed."""

@@ -21,6 +21,7 @@ from occamap.maps.evidence import N_BINS, Threshold
 from occamap.maps.matching import Coordinates, given_coordinates
 from occamap.maps.neighbourhoods import JointSpace, Places, check_pool
 from occamap.maps.problem import Problem
+from occamap.maps.replicates import Replicates
 from occamap.maps.strata import Strata
 from occamap.model_file import Arrays, Meta
 from occamap.sinkhorn import Report, Solution
@@ -51,7 +52,8 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
             **{k: v for k, v in model.get_params(deep=False).items() if k != "cost"},
             "pool": _describe_pool(model.pool, model.a_.size, arrays),
             "match": _describe_match(model.match),
-            "within": _describe_within(model, arrays),
+            "within": _describe_within(model._strata, "within", arrays),
+            "replicate": _describe_within(model._replicates, "replicate", arrays),
         },
         "space": _describe_space(model, arrays),
         "cost_given": model.cost is not None,
@@ -62,7 +64,10 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
         "target": _describe_samples("target", model._target, arrays),
     }
     if model.fdr is not None:
-        arrays["scores"] = model._calibrate().counts
+        threshold = model._calibrate()
+        arrays["scores"] = threshold.counts
+        if threshold.priors is not None:
+            arrays["priors"] = threshold.priors
     model_file.write(path, _plain(meta), arrays)
 
 
@@ -132,13 +137,12 @@ def _describe_match(match: Any) -> Any:
     return match
 
 
-def _describe_within(model: MongeMap, arrays: Arrays) -> Any:
-    """The names of the groups that samples are matched within; those of the samples are arrays."""
-    strata = model._strata
-    if strata is None:
+def _describe_within(groups: Strata | Replicates | None, parameter: str, arrays: Arrays) -> Any:
+    """The names of groups of samples; the groups of the samples are arrays."""
+    if groups is None:
         return None
-    arrays["within_source"], arrays["within_target"] = strata.source, strata.target
-    return [_name(name) for name in strata.names.tolist()]
+    arrays[f"{parameter}_source"], arrays[f"{parameter}_target"] = groups.source, groups.target
+    return [_name(name) for name in groups.names.tolist()]
 
 
 def _describe_space(model: MongeMap, arrays: Arrays) -> dict[str, Any]:
@@ -175,8 +179,9 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
         raise ModelFileError("its cost is not the default, as it says")
     parameters = {**meta["parameters"]}
     pool, match = _pool(parameters.pop("pool", None), arrays), _match(parameters.pop("match", None), arrays)
-    within = _within(parameters.pop("within", None), arrays)
-    model = model_class(cost if meta["cost_given"] else None, **parameters, pool=pool, match=match, within=within)
+    within, replicate = (_within(parameters.pop(name, None), name, arrays) for name in ("within", "replicate"))
+    given = {"pool": pool, "match": match, "within": within, "replicate": replicate}
+    model = model_class(cost if meta["cost_given"] else None, **parameters, **given)
     model._check_parameters()
     names = _names(meta["feature_names"])
     source, target = (_samples(meta[side], side, arrays, names) for side in ("source", "target"))
@@ -213,7 +218,8 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     model.report_ = report
     model._set_outcome()
     if model.fdr is not None:
-        model.threshold_ = Threshold(float(model.fdr), _scores(arrays["scores"]))
+        priors = None if replicate is None else _priors(arrays["priors"], source.shape[1])
+        model.threshold_ = Threshold(float(model.fdr), _scores(arrays["scores"]), priors)
         model._calibrated_with = model.fdr, model.pool
     elif "scores" in arrays:
         raise ModelFileError("it has scores of its entries without a false-discovery rate")
@@ -225,6 +231,13 @@ def _scores(counts: NDArray[Any]) -> NDArray[np.int64]:
     if counts.dtype != np.int64 or counts.shape != (N_BINS,) or counts.min() < 0 or float(counts.sum()) > LARGEST:
         raise ModelFileError("the scores of its entries are not what belongs there")
     return counts
+
+
+def _priors(priors: NDArray[Any], width: int) -> NDArray[np.float64]:
+    """What ratios of variances are expected to be, as a threshold has it."""
+    if priors.dtype != np.float64 or priors.shape != (3, width) or not (np.isfinite(priors) & (priors >= 0)).all():
+        raise ModelFileError("the variances of its replicates are not what belongs there")
+    return priors
 
 
 def _cost(entry: dict[str, Any], arrays: Arrays) -> Cost:
@@ -262,14 +275,14 @@ def _pool(entry: Any, arrays: Arrays) -> Any:
     return _labels(_names(entry["labels"]), arrays["pool_codes"], "pool")
 
 
-def _within(entry: Any, arrays: Arrays) -> Any:
-    """The parameter `within`, from what `_describe_within` made of it."""
+def _within(entry: Any, parameter: str, arrays: Arrays) -> Any:
+    """The parameter `within` or `replicate`, from what `_describe_within` made of it."""
     if entry is None:
         return None
     names = _names(entry, "groups")
     if names is None or len({str(name) for name in names}) < names.size:
         raise ModelFileError("its groups do not have names of their own")
-    return tuple(_labels(names, arrays[f"within_{side}"], "within") for side in ("source", "target"))
+    return tuple(_labels(names, arrays[f"{parameter}_{side}"], parameter) for side in ("source", "target"))
 
 
 def _labels(names: NDArray[Any] | None, codes: NDArray[Any], what: str) -> NDArray[Any]:
@@ -302,6 +315,8 @@ def _space(
     learned = None
     if isinstance(match, tuple):
         learned = given_coordinates(match, *pair)
+    elif "source_coordinates" in arrays:
+        learned = given_coordinates((arrays["source_coordinates"], arrays["target_coordinates"]), *pair)
     elif "axes" in arrays:
         axes, offset = arrays["axes"], arrays["offset"]
         if axes.ndim != 2 or axes.shape[0] != d or offset.shape != axes.shape[1:] or axes.shape[1] == 0:
