@@ -225,7 +225,7 @@ class _Evidence:
         n = self.W.shape[0]
         some = np.linspace(0, n - 1, min(LANES, n)).astype(np.int64)
         whole, self.W = self.W, sp.csr_array(self.W[some])
-        detected = np.sum([np.diff(side.colptr) for side in self.sides], axis=0, dtype=np.float64)
+        detected = np.diff(self.sides[0].colptr) + np.diff(self.sides[1].colptr).astype(np.float64)
         blocks = [(tile.ratios[:, : some.size].copy(), tile.shares) for tile in self._tiles((0, some.size))]
         self.W = whole
         shares, replicates = cast(Shares, blocks[0][1]), cast(Replicates, self.replicates)

@@ -129,8 +129,8 @@ class MongeMap(BaseEstimator):
     replicate
         With `fdr`: a pair of arrays, the replicate (such as the donor) of each row of X and of Y, at least 3 in either.
         Moves are then tested against the differences between replicates, and hold for others of them. Replicates in
-        both samples are paired. What is particular to a replicate is taken out of the coordinates of the match, which
-        is known for the fitted samples alone: such a map moves no others.
+        both samples are paired. What is particular to a replicate is taken out of the coordinates of the fitted
+        samples before they are matched; other samples are moved as if they came from no replicate in particular.
 
     Attributes
     ----------
@@ -272,7 +272,7 @@ class MongeMap(BaseEstimator):
             self._check_replicates(found)
             groups = (None, None) if strata is None else (strata.source, strata.target)
             U, V = centred(U, found.source, groups[0]), centred(V, found.target, groups[1])
-            matched = Coordinates(given=((pair[0], U), (pair[1], V)))
+            matched = replace(matched, given=((pair[0], U), (pair[1], V)))
 
         def solve(on: Problem, by: Solver, near: tuple[float, Floats] | None) -> tuple[Solution, str, str]:
             if cluster is None:
@@ -481,7 +481,7 @@ class MongeMap(BaseEstimator):
             self._refuse_strata("X", within)
             return cast(sp.csr_array, moved_later(self, X, "displacement"))
         samples = self._check_new(X, within=within)
-        given = isinstance(self.match, tuple | list) or self.replicate is not None  # for the fitted samples alone
+        given = isinstance(self.match, tuple | list) or self.replicate is not None  # coordinates are of all rows
         known = not given and samples.strata is None  # rows by themselves
         if client is not None and known:
             return moved_on_cluster(self, samples, client)

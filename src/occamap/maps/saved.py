@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,9 +154,8 @@ def _describe_space(model: MongeMap, arrays: Arrays) -> dict[str, Any]:
         return {}
     if space.learned.components is not None:
         arrays["axes"], arrays["offset"] = space.learned.components.axes, space.learned.components.offset
-    elif space.learned.given:
-        for side, (_, coordinates) in zip(("source", "target"), space.learned.given, strict=True):
-            arrays[f"{side}_coordinates"] = coordinates
+    for side, (_, coordinates) in zip(("source", "target"), space.learned.given, strict=False):
+        arrays[f"{side}_coordinates"] = coordinates
     if True not in space.places:
         return {}
     places = space.places[True]
@@ -315,13 +314,14 @@ def _space(
     learned = None
     if isinstance(match, tuple):
         learned = given_coordinates(match, *pair)
-    elif "source_coordinates" in arrays:
-        learned = given_coordinates((arrays["source_coordinates"], arrays["target_coordinates"]), *pair)
     elif "axes" in arrays:
         axes, offset = arrays["axes"], arrays["offset"]
         if axes.ndim != 2 or axes.shape[0] != d or offset.shape != axes.shape[1:] or axes.shape[1] == 0:
             raise ModelFileError("its components do not fit its features")
         learned = Coordinates(Components(_finite(axes), _finite(offset)))
+        if "source_coordinates" in arrays:  # without what is particular to replicates
+            known = given_coordinates((arrays["source_coordinates"], arrays["target_coordinates"]), *pair)
+            learned = replace(learned, given=known.given)
     if match is not None and learned is None:
         raise ModelFileError("the coordinates of its match are absent")
     matched = None if match is None else learned

@@ -27,7 +27,7 @@ from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import file_name, fingerprint, run_directory, writing
 from occamap.runs.heard import hearing
-from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
+from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage, unless_none
 from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.tl.calibration import put_calibration
@@ -105,7 +105,7 @@ def fit(
             asked |= {"replicate": replicate, "on_cluster": dask is not None}
             pieces = held.enter_context(keeping(directory, fingerprint(found, command, asked, max_memory, seed)))
             shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
-            model = _learn(adata, question, filled, shared, stage)
+            model = _learn(adata, question, filled, shared | _replicate(filled, replicate), stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
             again |= {"max_memory": max_memory, "replicate": replicate}
             table, groups = _tables(adata, again, stage)
@@ -178,6 +178,11 @@ def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str
         return tl.monge_map(adata, **asked, max_density=options.max_density, key_added=KEY)
     with stage("learning the map"):
         return tl.monge_map(adata, **asked, verbose=False, key_added=KEY)
+
+
+def _replicate(options: MapOptions, replicate: str | None) -> dict[str, Any]:
+    """The column of replicates, for maps that test what moves; other maps have no use for it."""
+    return {} if replicate is None or unless_none(options.fdr) is None else {"replicate": replicate}
 
 
 def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from occamap.genes import gene_table as tabulate
 from occamap.genes.effects import add_effects, effects
 from occamap.inference import FEWEST_REPLICATES
 from occamap.tl.cells import check_enough, labels
+from occamap.tl.resolution import AUTO
 from occamap.tl.stored import read
 
 MIXED = 0.5  # of the mass of a group: with less of it within the group, its rows describe other cells
@@ -26,7 +27,7 @@ def gene_table(
     *,
     key: str = "occamap",
     by: str | None = None,
-    replicate: str | None = None,
+    replicate: str | None = AUTO,
     subsamples: int = 0,
     top: int = 50,
     wilcoxon: bool = False,
@@ -47,10 +48,11 @@ def gene_table(
         A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
         Target cells are those of the group, too.
     replicate
-        A column of `adata.obs` with the donors, animals or batches that cells come from. Tests and intervals are then
-        across replicates, and hold for other donors; at least 3 in either condition are needed. Replicates in both
-        conditions are paired. Cells without an entry take no part in the tests. Without `replicate`, cells count as
-        independent: tests then hold for other cells of the same donors, and are far too sure about other donors.
+        A column of `adata.obs` with the donors, animals or batches that cells come from; "auto" is that of the map, if
+        it has one. Tests and intervals are then across replicates, and hold for others of them; at least 3 in either
+        condition are needed. Replicates in both conditions are paired. Cells without an entry take no part in the
+        tests. Without replicates, cells count as independent: tests then hold for other cells of the same donors, and
+        are far too sure about other donors.
     subsamples
         Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
         pairs that share no cell, so take an even number.
@@ -142,6 +144,8 @@ def gene_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
+    if replicate == AUTO:
+        replicate = stored.design.replicate
     check_count(subsamples, "subsamples", 0)
     if subsamples == 1:
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")

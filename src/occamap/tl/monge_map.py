@@ -9,13 +9,24 @@ from occamap._memory import foreseeing
 from occamap._validate import check_number
 from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InputError, InputWarning, MatchWarning, SelectionWarning
+from occamap.inference import FEWEST_REPLICATES
 from occamap.maps import MongeMap
 from occamap.maps.noise import pooled_error
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
-from occamap.tl.cells import SMALLEST, check_adata, check_key, genes_of, pair_of, pair_within, samples
+from occamap.tl.cells import (
+    SMALLEST,
+    Rows,
+    check_adata,
+    check_key,
+    genes_of,
+    pair_of,
+    pair_with_replicates,
+    pair_within,
+    samples,
+)
 from occamap.tl.penalty import penalty_of
-from occamap.tl.resolution import AUTO, match_of, pool_of, within_of
+from occamap.tl.resolution import AUTO, match_of, pool_of, replicate_of, within_of
 from occamap.tl.stored import Design, write
 
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
@@ -50,6 +61,7 @@ def monge_map(
     pool: int | str | None = AUTO,
     match: int | str | None = AUTO,
     within: str | None = None,
+    replicate: str | None = None,
     reach: float | None = None,
     tol: float = 1e-4,
     max_iter: int = 2000,
@@ -105,7 +117,8 @@ def monge_map(
         share is expected to be false. Each gene of each neighbourhood then has a penalty of its own, a multiple of the
         standard error of its shift, and displacements have q-values. "auto" is 0.1 where nothing else sets the penalty
         (`cost`, `gamma`, `gammas`, `gene_sets`, `weights`) and cells are pooled and matched on components; else None,
-        no error rate. It takes cells as independent, and neighbourhoods as if all their cells responded alike.
+        no error rate. Without `replicate`, it takes cells as independent. A displacement is that of a neighbourhood:
+        cells in it that respond otherwise are not seen.
     epsilon, epsilon_scale
         As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`), or
         as near to 10 as the numbers of cells allow (`map.report_.epsilon_rule` says so): 37 for 80 control and 1,500
@@ -129,6 +142,12 @@ def monge_map(
         keeps out the noise of the smallest. Groups with fewer than 20 cells on either side are left out, with a
         warning. Without `within`, cells may be matched across groups; `matched_within` in `tl.gene_table(by=…)` is
         the share that is matched within its own group.
+    replicate
+        A column of `adata.obs` with the donors, animals or batches that cells come from, at least 3 in either
+        condition. Displacements are then tested across replicates, so that `fdr` and the q-values hold for others of
+        them; replicates in both conditions are paired. What is particular to a replicate is taken out of the
+        coordinates before cells are matched, within the groups of `within` if given. Cells without an entry are left
+        out, with a warning. With fewer than 3, a warning says so, and displacements have no q-values.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -173,8 +192,9 @@ def monge_map(
     """
     check_adata(adata)
     check_key(key_added)
-    design = Design(str(groupby), str(control), str(target), layer, counts, within)
     pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
+    if replicate is not None:
+        pair = pair_with_replicates(adata, replicate, pair)
     if within is not None:
         pair, left_out = pair_within(adata, within, pair)
         _warn_of_left_out(within, left_out)
@@ -189,6 +209,11 @@ def monge_map(
         match = None if isinstance(cost, type) or gammas is not None or epsilon == AUTO else MATCH
     others = given | {"gammas": gammas, "weights": weights, "epsilon": "auto" if epsilon == AUTO else None}
     fdr = _fdr(fdr, others, pooled, match, min(source.n_obs, targets.n_obs))
+    if replicate is not None:
+        if fdr is None:
+            raise InputError("replicate must be given only with fdr, the false-discovery rate across replicates")
+        fdr, replicate = _enough_replicates(adata, replicate, pair, fdr)
+    design = Design(str(groupby), str(control), str(target), layer, counts, within, replicate)
 
     def error(free: Any) -> float:
         return pooled_error(source.X[:, free], targets.n_obs, pooled, strata)
@@ -211,7 +236,7 @@ def monge_map(
         raise InputError(f"within must not be given {where}; got {within!r}: {remedy}")
     if not chosen:
         given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair)}
-        given |= {"within": strata, "fdr": fdr}
+        given |= {"within": strata, "fdr": fdr, "replicate": replicate_of(adata, replicate, pair)}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)
@@ -272,6 +297,24 @@ def _fdr(fdr: Any, others: dict[str, Any], pool: Any, match: Any, fewest: int) -
         )
         return None
     return float(fdr)
+
+
+def _enough_replicates(
+    adata: Any, replicate: str, pair: tuple[Rows, Rows], fdr: float
+) -> tuple[float | None, str | None]:
+    """The rate and the column as they are, or neither of them, with a warning, if there are too few replicates."""
+    found = replicate_of(adata, replicate, pair)
+    fewest = min(len(set(side)) for side in found) if found is not None else 0
+    if fewest >= FEWEST_REPLICATES:
+        return fdr, replicate
+    warnings.warn(
+        f"replicate must have at least {FEWEST_REPLICATES} groups in either condition; adata.obs[{replicate!r}] has "
+        f"{fewest} in one of them, so displacements have no q-values: leave replicate out to test cells as if they "
+        "were independent",
+        InputWarning,
+        stacklevel=3,
+    )
+    return None, None
 
 
 def _warn_of_left_out(within: str, left_out: dict[str, tuple[int, int]]) -> None:

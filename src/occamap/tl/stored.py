@@ -20,7 +20,7 @@ from occamap.errors import InputError
 from occamap.maps import MongeMap
 from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
-from occamap.tl.resolution import match_of, pool_of, within_of
+from occamap.tl.resolution import match_of, pool_of, replicate_of, within_of
 
 SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory", "fdr"
 
@@ -35,6 +35,7 @@ class Design:
     layer: str | None = None
     counts: str = "refuse"
     within: str | None = None
+    replicate: str | None = None
 
 
 DESIGN = tuple(field.name for field in fields(Design))
@@ -66,6 +67,9 @@ class Stored:
     def _pair(self) -> tuple[Rows, Rows]:
         groups = labels(self.adata, self.design.groupby)
         control, target = (np.flatnonzero(groups == name) for name in (self.design.control, self.design.target))
+        if self.design.replicate is not None:
+            known = np.array([entry is not None for entry in labels(self.adata, self.design.replicate, "replicate")])
+            control, target = control[known[control]], target[known[target]]
         if self.design.within is None:
             return control, target
         control = control[np.asarray(self.adata.obs[f"{self.key}_distance"].notna())[control]]
@@ -145,6 +149,7 @@ class Stored:
             rest["pool"] = pool_of(self.adata, _scalar(params.get("pool")), rows[0])
             rest["match"] = match_of(self.adata, _scalar(params.get("match")), rows)
             rest["within"] = within_of(self.adata, self.design.within, rows)
+            rest["replicate"] = replicate_of(self.adata, self.design.replicate, rows)
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 
