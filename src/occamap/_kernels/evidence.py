@@ -61,20 +61,21 @@ def replicate_ratios(
     `parts` and `goal_parts` [replicate, feature, lane] are what each replicate adds to a mean, and `shares`,
     `goal_shares` and `left` [replicate, lane] are as for `Shares`.
     """
+    lanes = sizes.shape[1]
     for t in range(means.shape[0]):
-        for lane in range(sizes.shape[1]):
+        between = ratios[t]
+        between[:] = 0.0
+        for r in range(parts.shape[0]):
+            mine, theirs, share, goal_share, rest = parts[r, t], goal_parts[r, t], shares[r], goal_shares[r], left[r]
+            for lane in range(lanes):  # in a loop of its own, which fills the vector units
+                own = theirs[lane] - goal_share[lane] * goals[t, lane]
+                own -= mine[lane] - share[lane] * means[t, lane]
+                between[lane] += own * own / rest[lane]
+        for lane in range(lanes):
             mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
             variance = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
             variance += variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
-            if variance <= 0:
-                ratios[t, lane] = UNTESTED
-                continue
-            between = 0.0
-            for r in range(parts.shape[0]):
-                own = goal_parts[r, t, lane] - goal_shares[r, lane] * goal
-                own -= parts[r, t, lane] - shares[r, lane] * mean
-                between += own * own / left[r, lane]
-            ratios[t, lane] = between / variance
+            between[lane] = between[lane] / variance if variance > 0 else UNTESTED
 
 
 @kernel
@@ -122,7 +123,7 @@ def find_scores(
 ):  # fmt: skip
     """The entries whose score is at least `critical`, and the difference that has this score; returns their number.
 
-    `wider` and `known` are empty without replicates. Nothing is written if `features` is empty.
+    `wider` and `known` are empty without replicates.
     """
     count = 0
     for t in range(means.shape[0]):
@@ -136,10 +137,9 @@ def find_scores(
                 factor, degrees,
             )  # fmt: skip
             if score >= critical:
-                if features.shape[0] > 0:
-                    features[count], lanes[count] = t, lane
-                    differences[count], scores[count] = goal - mean, score
-                    least = (critical / shrinkage(degrees)) ** 2
-                    penalties[count] = math.sqrt(variance * degrees * math.expm1(least / degrees))
+                features[count], lanes[count] = t, lane
+                differences[count], scores[count] = goal - mean, score
+                least = (critical / shrinkage(degrees)) ** 2
+                penalties[count] = math.sqrt(variance * degrees * math.expm1(least / degrees))
                 count += 1
     return count

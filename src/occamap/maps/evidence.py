@@ -254,11 +254,12 @@ class _Evidence:
         critical = threshold.critical
 
         def block(span: Span) -> tuple[sp.csr_array, sp.csr_array]:
-            found = [
-                (tile.start + features, *rest)
-                for tile in (self._tiles(span) if np.isfinite(critical) else ())
-                for features, *rest in [_found(self._tested(tile), ROUNDING[self.dtype], critical)]
-            ]
+            most = self.width * LANES
+            room = [np.empty(most, kind) for kind in (np.int64, np.int64, np.float64, np.float64, np.float64)]
+            found = []
+            for tile in self._tiles(span) if np.isfinite(critical) else ():
+                features, *rest = _found(self._tested(tile), ROUNDING[self.dtype], critical, room)
+                found.append((tile.start + features, *rest))
             columns, rows, shifts, scores, penalties = (
                 np.concatenate([NONE, *part]) for part in (zip(*found, strict=True) if found else [()] * 5)
             )
@@ -336,16 +337,12 @@ class _Evidence:
         return out
 
 
-def _found(tested: tuple[NDArray[Any], ...], rounding: float, critical: float) -> tuple[NDArray[Any], ...]:
+def _found(
+    tested: tuple[NDArray[Any], ...], rounding: float, critical: float, room: list[NDArray[Any]]
+) -> tuple[NDArray[Any], ...]:
     """Features, lanes, differences, scores and penalties of the entries beyond the critical score."""
-
-    def room(count: int) -> tuple[NDArray[Any], ...]:
-        return np.empty(count, np.int64), np.empty(count, np.int64), *(np.empty(count) for _ in range(3))
-
-    found = room(find_scores(*tested, rounding, critical, *room(0)))
-    if found[0].size:
-        find_scores(*tested, rounding, critical, *found)
-    return found
+    count = find_scores(*tested, rounding, critical, *room)
+    return tuple(part[:count].copy() for part in room)
 
 
 def _matched(neighbours: Neighbours, workers: Workers) -> sp.csr_array:
