@@ -414,7 +414,7 @@ def table(rows: list[Row]) -> str:
 
 
 def _text(mean: float, error: float, name: str) -> str:
-    if name.startswith(("false", "power", "anything")):
+    if name.startswith(("false", "power", "share", "anything")):
         return f"{mean:.1%}" + ("" if np.isnan(error) or name.startswith("anything") else f" ± {error:.1%}")
     if name.startswith(("AP", "ρ", "Jaccard")):
         return f"{mean:.3f}"
