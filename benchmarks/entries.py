@@ -12,9 +12,9 @@ unless "within types" is said. Wilcoxon's test is within the true types, and giv
 
 Thinned: counts are split at random into two halves; cells are matched and pooled on one, and displacements are read in
 the other. The interferon cells: control cells of eight donors, four against four in all 35 ways, where nothing differs
-but donors. Their map from half of the donors (both conditions) is compared with the other half: "false by sign" is twice
-the share of the entries found whose sign is not that of the difference of means within the annotated type there, which
-estimates the share of false ones.
+but donors. Their map from half of the donors (both conditions) is compared with the other half: "false by sign" is
+twice the share of the entries found whose sign is not that of the difference of means within the annotated type there,
+which estimates the share of false ones.
 """
 
 from __future__ import annotations
