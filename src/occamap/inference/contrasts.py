@@ -37,7 +37,9 @@ class Contrasts:
     between
         The square of the standard error from the differences between replicates; None without replicates.
     between_degrees
-        Its degrees of freedom, one per contrast.
+        Its degrees of freedom, one per contrast, if cells differ far less than replicates do.
+    most_degrees
+        The most that it can have, one per contrast: those of replicates with equal shares.
     n_replicates
         The number of replicates on the smaller side of each contrast.
     """
@@ -48,6 +50,7 @@ class Contrasts:
     detected: Floats
     between: Floats | None = None
     between_degrees: Floats | None = None
+    most_degrees: Floats | None = None
     n_replicates: Ints | None = None
 
 
@@ -147,9 +150,13 @@ def _with_replicates(
         _degrees(share),
         _degrees(weights[0]) + _degrees(weights[1]),
     )
-    count = np.minimum(*held.sum(axis=1))
-    return Contrasts(
-        found.difference, found.variance, found.degrees, found.detected, between, np.maximum(degrees, 0.0), count
+    most = held.any(axis=0).sum(axis=0) - np.where(paired.any(axis=0), 1, 2)
+    return replace(
+        found,
+        between=between,
+        between_degrees=np.maximum(degrees, 0.0),
+        most_degrees=np.maximum(most, 0).astype(np.float64),
+        n_replicates=np.minimum(*held.sum(axis=1)),
     )
 
 
