@@ -13,6 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap.inference.shares import Shares
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -136,34 +138,17 @@ def _with_replicates(
         mine, theirs = source.residuals(replicates[0] == name), target.residuals(replicates[1] == name)
         weights[0, k], weights[1, k] = mine[0], theirs[0]
         parts.append(theirs[1] - mine[1])
-    held = weights > 0
-    paired = held.all(axis=0)
-    share = np.where(paired, weights.mean(axis=0), weights.sum(axis=0))  # replicates × contrasts
-    sums = (weights**2).sum(axis=1)
-    own = np.where(paired, (share**2).sum(axis=0), np.where(held[0], sums[0], sums[1]))
-    left = 1 - 2 * share + own  # of the variance of a replicate, after the mean is subtracted
+    shares = Shares.of(*weights)
     between = np.zeros(found.difference.shape)
     for k, part in enumerate(parts):
-        between += part**2 / np.maximum(left[k], 0.05)[:, None]
-    degrees = np.where(
-        paired.any(axis=0),
-        _degrees(share),
-        _degrees(weights[0]) + _degrees(weights[1]),
-    )
-    most = held.any(axis=0).sum(axis=0) - np.where(paired.any(axis=0), 1, 2)
+        between += part**2 / shares.left[k][:, None]
     return replace(
         found,
         between=between,
-        between_degrees=np.maximum(degrees, 0.0),
-        most_degrees=np.maximum(most, 0).astype(np.float64),
-        n_replicates=np.minimum(*held.sum(axis=1)),
+        between_degrees=shares.degrees,
+        most_degrees=shares.most_degrees,
+        n_replicates=shares.count(),
     )
-
-
-def _degrees(share: Floats) -> Floats:
-    """The effective number of replicates, less one: (Σ h²)² / Σ h⁴ − 1."""
-    fourth = (share**4).sum(axis=0)
-    return np.where(fourth > 0, (share**2).sum(axis=0) ** 2 / np.where(fourth > 0, fourth, 1.0), 1.0) - 1
 
 
 def _dense(product: Any) -> Floats:

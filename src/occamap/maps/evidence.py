@@ -11,7 +11,7 @@ by Benjamini and Hochberg, is at most the one asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -28,8 +28,10 @@ from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.lanes import aligned
+from occamap.inference import FEWEST_REPLICATES
+from occamap.inference.shares import Shares
 from occamap.maps.pooling import Neighbours, Pool, PooledSide, as_rows
-from occamap.maps.replicates import Replicates, Shares, learn_priors
+from occamap.maps.replicates import Replicates, learn_priors
 from occamap.maps.side import Side, Span, row_spans
 from occamap.sinkhorn import CostBlocks
 
@@ -42,6 +44,7 @@ SAMPLED = 4096  # neighbourhoods whose scores set the threshold, spread evenly, 
 LEAST_WEIGHT = 1e-4  # of the largest weight of a sample: targets below it are left out
 WIDTH = 1024  # features in a tile
 UNIFORM = 1 - 1e-9  # Σ w² of a neighbourhood that is one sample: it has no spread
+PRESENT = 0.01  # the share of a neighbourhood from which on a replicate is counted in it
 ROUNDING = {np.dtype(np.float32): 4e-6, np.dtype(np.float64): 1e-13}  # of a mean square, which a variance is not below
 LEAST_Q = float(np.finfo(np.float32).tiny)  # smaller ones would be 0 in float32, and no entry of a sparse matrix
 
@@ -320,14 +323,15 @@ class _Evidence:
         return *tile.moments, tile.sizes, tile.ratios, known
 
     def _shares(self, weights: list[NDArray[Any]]) -> Shares | None:
-        """What each replicate weighs in each lane."""
+        """What each replicate weighs in each lane; lanes with too few of them have no degrees of freedom."""
         if self.replicates is None:
             return None
         count = self.replicates.names.size
         sums = [np.zeros((count, LANES)) for _ in range(2)]
         for k, codes in enumerate((self.replicates.source, self.replicates.target)):
             np.add.at(sums[k], codes, weights[k].astype(np.float64))
-        return Shares.of(*sums)
+        found = Shares.of(*sums)
+        return replace(found, degrees=np.where(found.count(PRESENT) >= FEWEST_REPLICATES, found.degrees, 0.0))
 
     def _lanes(self, side: sp.csr_array) -> NDArray[Any]:
         """The weights of up to LANES neighbourhoods, a lane each."""

@@ -9,15 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from occamap.inference.significance import FEWEST_REPLICATES, learn_prior
+from occamap.inference.significance import learn_prior
 from occamap.maps.strata import check_labels
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 FEW = 5.0  # samples of a replicate at which half of what is particular to it is taken out
-PRESENT = 0.01  # the share of a neighbourhood from which on a replicate is counted in it
-LEAST_LEFT = 0.05  # of the variance of a replicate, after the mean of all is subtracted
 BINS = 10  # of features, by how often they are not 0
 UNLIKELY = 1e-3  # under the prior: a ratio that is larger is taken as it is
 
@@ -70,40 +68,6 @@ def centred(coordinates: Floats, replicates: Rows, groups: Rows | None) -> Float
             part[mine] -= (part[mine].mean(axis=0) - centre) * (count / (count + FEW))
         found[group] = part
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """What each replicate weighs in some neighbourhoods and among their targets: replicates × neighbourhoods.
-
-    `left` is the share of its variance that is left after the mean is subtracted. `degrees` are those of the variance
-    between replicates, 0 for neighbourhoods that hold too few replicates.
-    """
-
-    source: Floats
-    target: Floats
-    left: Floats
-    degrees: Floats
-
-    @classmethod
-    def of(cls, source: Floats, target: Floats) -> Shares:
-        """From the shares of both sides, each of sum 1 over the replicates."""
-        weights = np.stack([source, target])
-        held = weights > 0
-        paired = held.all(axis=0)
-        share = np.where(paired, weights.mean(axis=0), weights.sum(axis=0))
-        sums = (weights**2).sum(axis=1)
-        own = np.where(paired, (share**2).sum(axis=0), np.where(held[0], sums[0], sums[1]))
-        degrees = np.where(paired.any(axis=0), _degrees(share), _degrees(source) + _degrees(target))
-        present = (weights > PRESENT).sum(axis=1).min(axis=0)
-        degrees = np.where(present >= FEWEST_REPLICATES, np.maximum(degrees, 0.0), 0.0)
-        return cls(source, target, np.maximum(1 - 2 * share + own, LEAST_LEFT), degrees)
-
-
-def _degrees(share: Floats) -> Floats:
-    """The effective number of replicates, less one: (Σ h²)² / Σ h⁴ − 1."""
-    fourth = (share**4).sum(axis=0)
-    return np.where(fourth > 0, (share**2).sum(axis=0) ** 2 / np.where(fourth > 0, fourth, 1.0), 1.0) - 1
 
 
 def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) -> Floats:

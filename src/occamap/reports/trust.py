@@ -19,6 +19,7 @@ FIRST = 20  # genes whose stability is counted
 SURE = 0.8  # share of them that counts as stable
 UNLIKE = 1.5  # how many times as large a group's share may be on one side
 WIDER = 1.15  # of large scores of null maps, beside a normal distribution, from which on q-values are too small
+NARROWER = 0.9  # and below which they are larger than need be
 SMALL = 0.02  # share of a group below which it is not counted
 
 
@@ -126,9 +127,10 @@ def _calibration(null: dict[str, Any]) -> Item:
     if width > WIDER:
         told += f" Large scores are {width - 1:.0%} larger there than they should be, so q-values are too small."
         return Item(CARE, "Error rate", told, lines)
+    rare = "as rare there as they should be" if width > NARROWER else "rarer there than they need to be"
     told += (
-        " Large scores are as rare there as they should be (observed against expected; the diagonal is perfect), so "
-        "the error rate of the entries holds for these cells."
+        f" Large scores are {rare} (the picture has observed against expected ones; on the diagonal they are equal), "
+        "so the error rate of the entries holds for these cells."
     )
     return Item(FINE, "Error rate", told, lines)
 
