@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+
 from occamap._memory import foreseeing
 from occamap._validate import check_number
 from occamap.costs import L1, Cost, SqL2
@@ -33,6 +35,7 @@ EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
 MOVING = 0.25  # the share of entries that is taken to move, where a number for a budget is named
 TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
 RATE = 0.1  # false-discovery rate of the entries that move, where nothing else is asked for
+FEWEST_POOLED = 30  # cells of a neighbourhood; with fewer, the choice of neighbours is in the test
 FEWEST_TESTED = 3  # cells in a condition that can be tested
 MATCH = 30  # principal components that cells are matched on, where nothing else is asked for
 
@@ -288,6 +291,13 @@ def _fdr(fdr: Any, others: dict[str, Any], pool: Any, match: Any, fewest: int) -
         raise InputError(f"fdr must be 'auto', None or between 0 and 1, such as 0.1; got {fdr!r}")
     if others["gammas"] is not None or others["epsilon"] is not None:
         raise InputError("fdr must not be given where held-out cells choose γ or ε: give epsilon, and no gammas")
+    if isinstance(pool, int | np.integer) and pool < FEWEST_POOLED:
+        warnings.warn(
+            f"With neighbourhoods of {pool} cells more displacements are false than fdr says: take pool='auto', or "
+            f"{FEWEST_POOLED} cells or more",
+            InputWarning,
+            stacklevel=3,
+        )
     if fewest < FEWEST_TESTED:
         warnings.warn(
             f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test: displacements have no "
