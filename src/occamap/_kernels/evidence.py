@@ -23,27 +23,28 @@ def variance_of(mean, square, size, rounding):
 
 
 @kernel
-def standard_score(mean, square, goal, goal_square, sizes, lane, rounding, wider, known):
-    """|difference| in standard errors, as the normal deviate that is as rare as Student's t; variance, degrees.
+def squared_ratios(means, squares, goals, goal_squares, sizes, rounding, source, target, ratios):
+    """Of one feature, for all lanes: variances of both means, and difference² over their sum; −1 without variance."""
+    for lane in range(ratios.shape[0]):  # without branches, so that it fills the vector units
+        mean, goal = np.float64(means[lane]), np.float64(goals[lane])
+        source[lane] = variance_of(mean, np.float64(squares[lane]), sizes[0, lane], rounding)
+        target[lane] = variance_of(goal, np.float64(goal_squares[lane]), sizes[2, lane], rounding)
+        variance = source[lane] + target[lane]
+        difference = goal - mean
+        ratios[lane] = difference * difference / variance if variance > 0 else UNTESTED
 
-    The variance is `wider` times that of independent samples, with `known` degrees of freedom; if these are 0, with
-    those of Welch. The score is −1 where both sides are 0 or cannot be tested, and 0 for any difference below one
-    standard error. Student's t is made normal by Wallace's approximation.
+
+@kernel
+def normal_score(ratio, source, target, sizes, lane, known):
+    """The normal deviate that is as rare as Student's t, whose square is `ratio`; and the degrees of freedom.
+
+    These are `known`, or else (0) those of Welch. The deviate is Wallace's approximation.
     """
-    if sizes[0, lane] <= 0 or wider <= 0 or (square == 0 and goal_square == 0):
-        return UNTESTED, 0.0, 0.0
-    difference = goal - mean
-    source = wider * variance_of(mean, square, sizes[0, lane], rounding)
-    target = wider * variance_of(goal, goal_square, sizes[2, lane], rounding)
-    variance = source + target
-    if difference * difference < variance:
-        return 0.0, variance, known
     degrees = known
     if known == 0:
+        variance = source + target
         degrees = variance * variance / (source * source / sizes[1, lane] + target * target / sizes[3, lane])
-    ratio = difference * difference / variance
-    score = shrinkage(degrees) * math.sqrt(degrees * math.log1p(ratio / degrees))
-    return score, variance, degrees
+    return shrinkage(degrees) * math.sqrt(degrees * math.log1p(ratio / degrees)), degrees
 
 
 @kernel
@@ -99,21 +100,24 @@ def moderate_ratios(ratios, degrees, priors, known):
 def count_scores(means, squares, goals, goal_squares, sizes, wider, known, times, rounding, per_unit, counts):
     """Add each tested entry to the bin of its score, as often as `times` says for its lane.
 
-    `wider` and `known` are empty without replicates. A unit of the score has `per_unit` bins; the last bin takes all
-    that is beyond.
+    `wider` [feature, lane] is what variances are multiplied by, 0 where nothing is tested, and `known` are degrees of
+    freedom; both are empty without replicates. A unit of the score has `per_unit` bins; the first takes all scores
+    below 1, and the last all that are beyond it.
     """
-    last = counts.shape[0] - 1
+    last, lanes = counts.shape[0] - 1, times.shape[0]
+    source, target, ratios = np.empty(lanes), np.empty(lanes), np.empty(lanes)
     for t in range(means.shape[0]):
-        for lane in range(times.shape[0]):
-            factor, degrees = 1.0, 0.0
+        squared_ratios(means[t], squares[t], goals[t], goal_squares[t], sizes, rounding, source, target, ratios)
+        for lane in range(lanes):
+            ratio, degrees = ratios[lane], 0.0
             if wider.shape[0] > 0:
-                factor, degrees = np.float64(wider[t, lane]), np.float64(known[t, lane])
-            score, _, _ = standard_score(
-                np.float64(means[t, lane]), np.float64(squares[t, lane]), np.float64(goals[t, lane]),
-                np.float64(goal_squares[t, lane]), sizes, lane, rounding, factor, degrees,
-            )  # fmt: skip
-            if score >= 0:
-                counts[min(last, int(score * per_unit))] += times[lane]
+                ratio = ratio / wider[t, lane] if wider[t, lane] > 0 else UNTESTED
+                degrees = known[t, lane]
+            if ratio >= 1:
+                score, _ = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees)
+                counts[min(last, int(score * per_unit)) if score >= 1 else 0] += times[lane]
+            elif ratio >= 0:
+                counts[0] += times[lane]
 
 
 @kernel
@@ -123,23 +127,25 @@ def find_scores(
 ):  # fmt: skip
     """The entries whose score is at least `critical`, and the difference that has this score; returns their number.
 
-    `wider` and `known` are empty without replicates.
+    `wider` and `known` are as for `count_scores`.
     """
-    count = 0
+    count, width = 0, sizes.shape[1]
+    source, target, ratios = np.empty(width), np.empty(width), np.empty(width)
     for t in range(means.shape[0]):
-        for lane in range(sizes.shape[1]):
-            mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
-            factor, degrees = 1.0, 0.0
+        squared_ratios(means[t], squares[t], goals[t], goal_squares[t], sizes, rounding, source, target, ratios)
+        for lane in range(width):
+            ratio, factor, degrees = ratios[lane], 1.0, 0.0
             if wider.shape[0] > 0:
-                factor, degrees = np.float64(wider[t, lane]), np.float64(known[t, lane])
-            score, variance, degrees = standard_score(
-                mean, np.float64(squares[t, lane]), goal, np.float64(goal_squares[t, lane]), sizes, lane, rounding,
-                factor, degrees,
-            )  # fmt: skip
+                factor, degrees = wider[t, lane], known[t, lane]
+                ratio = ratio / factor if factor > 0 else UNTESTED
+            if ratio < 0 or ratio < critical * critical:  # a score is never above its t
+                continue
+            score, degrees = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees)
             if score >= critical:
                 features[count], lanes[count] = t, lane
-                differences[count], scores[count] = goal - mean, score
+                differences[count], scores[count] = np.float64(goals[t, lane]) - np.float64(means[t, lane]), score
                 least = (critical / shrinkage(degrees)) ** 2
+                variance = factor * (source[lane] + target[lane])
                 penalties[count] = math.sqrt(variance * degrees * math.expm1(least / degrees))
                 count += 1
     return count
