@@ -447,7 +447,7 @@ def test_donors_that_differ_are_no_effect(paired):
 
 # --- tl.gene_table -----------------------------------------------------------------------------------------------
 
-COLUMNS = ["difference", "difference_low", "difference_high", "p", "q"]
+COLUMNS = ["difference", "difference_low", "difference_high", "log2_fold_change", "p", "q"]
 
 
 @pytest.fixture(scope="module")
@@ -470,7 +470,7 @@ def with_donors(adata, n, missing=0):
 def test_the_table_has_q_values_of_all_genes(mapped):
     table = oc.tl.gene_table(mapped)
     place = table.columns.get_loc("observed") + 1
-    assert table.columns[place : place + 5].tolist() == COLUMNS
+    assert table.columns[place : place + 6].tolist() == COLUMNS
     tested = table[table["p"].notna()]
     assert len(tested) > 50
     np.testing.assert_allclose(tested["q"], stats.false_discovery_control(tested["p"]), rtol=1e-12)
