@@ -474,7 +474,7 @@ def test_a_few_genes_that_differ_between_donors_of_unequal_size_are_no_effect():
 
 # --- tl.gene_table -----------------------------------------------------------------------------------------------
 
-COLUMNS = ["difference", "difference_low", "difference_high", "p", "q"]
+COLUMNS = ["difference", "difference_low", "difference_high", "log2_fold_change", "p", "q"]
 
 
 @pytest.fixture(scope="module")
@@ -497,7 +497,7 @@ def with_donors(adata, n, missing=0):
 def test_the_table_has_q_values_of_all_genes(mapped):
     table = oc.tl.gene_table(mapped)
     place = table.columns.get_loc("observed") + 1
-    assert table.columns[place : place + 5].tolist() == COLUMNS
+    assert table.columns[place : place + 6].tolist() == COLUMNS
     tested = table[table["p"].notna()]
     assert len(tested) > 50
     np.testing.assert_allclose(tested["q"], stats.false_discovery_control(tested["p"]), rtol=1e-12)

@@ -230,6 +230,11 @@ def are_counts(matrix: Any) -> bool:
     return seen.counts
 
 
+def are_whole(matrix: Any) -> bool:
+    """Whether all entries are whole and not negative."""
+    return _all_whole(np.asarray(matrix.data if sp.issparse(matrix) else matrix))  # type: ignore[attr-defined]
+
+
 def _all_whole(values: NDArray[Any]) -> bool:
     """Whether all are whole and not negative; most matrices show at once that they are not."""
     return _whole(values.ravel()[:4096]) and _whole(values)

@@ -18,7 +18,7 @@ from occamap._record import versions, without_none
 from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
+from occamap.tl.cells import Mask, Rows, are_whole, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
 from occamap.tl.resolution import match_of, pool_of, replicate_of, within_of
 
@@ -83,6 +83,21 @@ class Stored:
             return sp.csr_array((0, int(genes.sum())), dtype=np.float32)
         matrix = numbers(self.adata, rows, self.design.layer, self.design.counts, genes)
         return sp.csr_array(matrix)
+
+    def log_base(self) -> float:
+        """The base of logs among the numbers: the one that scanpy noted, or e, also for counts that are logged here."""
+        noted = self.adata.uns.get("log1p", {})
+        base = noted.get("base") if isinstance(noted, Mapping) else None
+        if base is None or (self.design.counts == "normalize" and self._holds_counts()):
+            return float(np.e)
+        if not isinstance(base, int | float | np.number) or not base > 1:
+            raise InputError(f"adata.uns['log1p']['base'] must be a number above 1, or None for e; got {base!r}")
+        return float(base)
+
+    def _holds_counts(self) -> bool:
+        """Whether the first cells have whole numbers only."""
+        some_rows = self.rows("control")[:50]
+        return are_whole(numbers(self.adata, some_rows, self.design.layer, "keep"))
 
     def moves(self) -> sp.csr_array:
         """The displacements of the control cells, in the genes that were used."""
