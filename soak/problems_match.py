@@ -65,11 +65,12 @@ class Coordinates:
 
     @cached_property
     def _axes(self) -> Floats:
-        """Orthonormal, as many as there should be, and along what varies most."""
+        """Orthogonal, as many and as long as there should be, and along what varies most."""
         axes, values = self.model._space.learned.components.axes, self._spectrum.values
         count, found = self.problem.reading.match or COMPONENTS, axes.shape[1]
         finite(axes, "principal axes")
-        close(axes.T @ axes, np.eye(found), 1e-10, "the product of principal axes")
+        lengths = np.linalg.norm(axes, axis=0)
+        close(axes.T @ axes, np.diag(lengths**2), 1e-10, "the product of principal axes")
         require(1 <= found <= min(count, len(values)), f"{found} components of {count}")
         n, d = self._rows.shape
         dtype = np.result_type(self.problem.X.dtype, self.problem.Y.dtype)
@@ -80,7 +81,12 @@ class Coordinates:
         levels = 2 * LEAST + share, 0.5 * LEAST - share
         least, most = (min(count, self._spectrum.count_above(level)) for level in levels)
         require(least <= found <= most, f"{found} components, should be {least} to {most}")
-        held, all_of_it = np.sum((self._spectrum.centred @ axes) ** 2), np.sum(values[:found] ** 2)
         slack = 1e-8 + share if min(count + EXTRA, n, d) == min(n, d) else 0.05
+        first_left_out = values[count] if found == count < len(values) else 0.0
+        shrunk = np.maximum(1 - (first_left_out / values[:found]) ** 2, 0.0)
+        close(lengths**2, shrunk, slack, "the squared length of a principal axis")
+        seen = lengths > 0
+        held = np.sum((self._spectrum.centred @ (axes[:, seen] / lengths[seen])) ** 2)
+        all_of_it = np.sum(values[:found][seen] ** 2)
         require(held >= (1 - slack) * all_of_it, f"components hold {held:.9g} of {all_of_it:.9g}")
         return np.asarray(axes)

@@ -14,7 +14,7 @@ from soak.reference import Penalty, move_pairs
 Floats = NDArray[np.float64]
 
 SMOOTH = 30  # samples that a place is averaged over, and a tenth of all at most
-MOST = 300  # samples in a neighbourhood of "auto"
+MOST = 250  # samples in a neighbourhood of "auto"
 LEAST = 0.03  # of the weight of the nearest, below which they are left out
 
 
@@ -45,22 +45,22 @@ def neighbourhoods(pool: Any, masses: Floats) -> Floats | None:
 def count_neighbours(pool: Any, masses: Floats) -> int:
     """How many samples a neighbourhood has, of a number; or has at most, of "auto"."""
     held = int((masses > 0).sum())
-    return min(MOST, reach_of(held)) if isinstance(pool, str) else min(held, int(pool))
+    return reach_of(held) if isinstance(pool, str) else min(held, int(pool))
 
 
 def reach_of(held: int) -> int:
-    """The rank of the sample whose distance the weights of "auto" are scaled by, of so many with mass."""
-    return max(3 * held // 4, min(100, held))
+    """How many samples "auto" takes at most, of so many with mass; its weights are scaled by the furthest of them."""
+    return min(MOST, max(3 * held // 4, min(100, held)))
 
 
 def taper(squares: Floats, held: int) -> Floats:
     """By what "auto" multiplies the masses of samples at these squared distances, of which `held` are finite."""
-    if min(MOST, reach_of(held)) <= 2:
+    if reach_of(held) <= 2:
         return np.where(np.isfinite(squares), 1.0, 0.0)
     ordered = np.sort(squares, axis=1)
     second, last = ordered[:, 1:2], ordered[:, reach_of(held) - 1, None]
     scale = np.where(last > second, last - second, 1.0)
-    return np.exp(-np.clip(held / 150, 3.0, 5.0) * np.maximum(squares - second, 0.0) / scale)
+    return np.exp(-4.0 * np.maximum(squares - second, 0.0) / scale)
 
 
 def squares_between(P: Floats, Q: Floats) -> Floats:

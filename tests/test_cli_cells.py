@@ -134,7 +134,7 @@ def test_the_record_of_a_run_says_it_all(data, fitted):
     assert record.result["n_cells"] == 40
     assert 9 < record.result["effective_targets"] < 11
     assert record.result["gamma"] is None
-    assert record.parameters["fdr"] == "auto"
+    assert record.parameters["fdr"] == 0.1
     assert oc.load(fitted[0] / "map.occamap").fdr == 0.1
     assert record.result["diagnostics"] is None
     assert record.warnings == ()
@@ -637,7 +637,7 @@ def placed(cells, tmp_path_factory):
     return path
 
 
-RESOLUTIONS = [("auto", "auto"), ("none", "none"), ("none", "auto"), ("10", "5"), ("cell_type", "auto")]
+RESOLUTIONS = [("auto", "auto"), ("none", "none"), ("none", "auto"), ("40", "5"), ("cell_type", "auto")]
 RESOLUTIONS += [("graph", "X_pca")]
 
 
@@ -645,7 +645,7 @@ RESOLUTIONS += [("graph", "X_pca")]
 def test_pool_and_match_are_those_of_tl(placed, pool, match, tmp_path):
     run("fit", placed, *PAIR, "--subsamples", 2, "--pool", pool, "--match", match, "--out", tmp_path / "run")
     record = RunRecord.read(tmp_path / "run")
-    values = {"10": 10, "5": 5}
+    values = {"40": 40, "5": 5}
     assert [record.parameters[name] for name in ("pool", "match")] == [values.get(text, text) for text in (pool, match)]
     adata, values = anndata.read_h5ad(placed), values | {"none": None}
     asked = {"pool": values.get(pool, pool), "match": values.get(match, match)}

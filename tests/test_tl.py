@@ -89,7 +89,7 @@ def test_later_changes_to_the_cells_do_not_reach_the_map(adata):
 
 
 def test_everything_survives_a_file(mapped, tmp_path):
-    adata, fitted = mapped
+    adata, _ = mapped
     adata.write_h5ad(tmp_path / "a.h5ad")
     back = anndata.read_h5ad(tmp_path / "a.h5ad")
     for layer in (KEYS, "occamap_q"):
@@ -618,11 +618,12 @@ def test_genes_beyond_the_null_map_are_planted(tmp_path):
     With one penalty for all genes: next to nothing moves in a null map with a false-discovery rate.
     """
     from occamap.runs.fitting import fit
-    from occamap.runs.options import Question
+    from occamap.runs.options import MapOptions, Question
 
     data = oc.datasets.simulate_perturbation(300, 300, 800, n_moved=20, effect=2.0, density=0.2, random_state=5)
     data.to_anndata().write_h5ad(tmp_path / "cells.h5ad")
-    done = fit(tmp_path / "cells.h5ad", tmp_path / "run", Question("condition", "control", "treated"), subsamples=2)
+    question, options = Question("condition", "control", "treated"), MapOptions(fdr="none")
+    done = fit(tmp_path / "cells.h5ad", tmp_path / "run", question, options, subsamples=2)
     beyond = done.table.index[done.table["mean"].abs() > done.record.result["null"]["largest_mean"]]
     assert len(beyond) == done.record.result["n_genes_beyond_null"]
     planted = set(data.genes[data.moved.any(axis=0)])

@@ -98,7 +98,7 @@ class Threshold:
         return np.maximum(self.q[bins], LEAST_Q)
 
 
-class TestedSide(PooledSide):
+class ScoredSide(PooledSide):
     """A side that moves points where the shift of their neighbourhood stands out; `threshold` says by how much."""
 
     def __init__(

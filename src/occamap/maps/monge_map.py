@@ -34,7 +34,7 @@ from occamap.inference import FEWEST_REPLICATES
 from occamap.maps import debias, saved
 from occamap.maps.components import components_bytes
 from occamap.maps.debias import DebiasedSide, OwnSide
-from occamap.maps.evidence import TestedSide, Threshold
+from occamap.maps.evidence import ScoredSide, Threshold
 from occamap.maps.here import solve_here
 from occamap.maps.later import moved_later, moved_on_cluster
 from occamap.maps.matching import Coordinates, MatchingSpace, as_samples, check_match, learn_coordinates
@@ -417,13 +417,13 @@ class MongeMap(BaseEstimator):
         if self.fdr is None:
             return PooledSide(side, source, found)
         replicates = self._replicates if forth or self._replicates is None else self._replicates.swapped()
-        return TestedSide(side, source, found, self._calibrate, replicates)
+        return ScoredSide(side, source, found, self._calibrate, replicates)
 
     def _calibrate(self) -> Threshold:
         """The threshold of moves at this `fdr` and `pool`; found once."""
         known = self._calibrated_with
         if known is None or known[0] != self.fdr or known[1] is not self.pool:
-            fdr, side = check_number(self.fdr, "fdr", 0, 1), cast(TestedSide, self._towards)
+            fdr, side = check_number(self.fdr, "fdr", 0, 1), cast(ScoredSide, self._towards)
             with Workers(self.n_jobs) as workers:
                 self.threshold_ = side.calibrate(fdr, workers, self._budget())
             self._calibrated_with = self.fdr, self.pool
@@ -496,9 +496,9 @@ class MongeMap(BaseEstimator):
         >>> rng = np.random.default_rng(0)
         >>> X, Y = rng.normal(size=(200, 20)), rng.normal(size=(200, 20))
         >>> Y[:, 3] += 2
-        >>> m = oc.MongeMap(match=5, pool="auto", relax=1, fdr=0.1).fit(X, Y)
+        >>> m = oc.MongeMap(match=5, pool="auto", relax=1, fdr=0.01).fit(X, Y)
         >>> q = m.q_values(X)
-        >>> np.unique(q.indices).tolist(), bool(q.data.max() <= 0.1)
+        >>> np.unique(q.indices).tolist(), bool(q.data.max() <= 0.01)
         ([3], True)
         """
         return self._tested(X, within)[1]
@@ -508,7 +508,7 @@ class MongeMap(BaseEstimator):
         samples = self._check_new(X, within=within)
         if self.fdr is None:
             raise InputError("fdr must be given for q-values, such as fdr=0.1")
-        side = cast(TestedSide, self._towards)
+        side = cast(ScoredSide, self._towards)
         samples, relax = side.holding(samples), check_number(self.relax, "relax", 0, 1)
         with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
             return side.tested(samples, relax, workers, self._budget(), progress.moves)

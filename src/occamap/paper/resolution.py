@@ -6,8 +6,8 @@ score is the magnitude of the pooled field, whose prox is the displacement: the 
 (`neighbourhoods` has its weights, and one step of `flow` goes along ∇f_ε.) For tests, it is |t| of Welch's test: of all
 treated against all control cells, or, for an oracle, within the type of a control cell.
 
-Pooled maps are shown twice: at the γ of the default, which is one fit that is read at every k, and at the γ that
-`tl.monge_map(pool=k)` takes, which is larger for a smaller k. The AP is measured at the former; it hardly depends on γ.
+Pooled maps are the default map, read at every k. Each has a false-discovery rate of 10 %, so that a precision of 0.9 is
+what was asked for. Below 30 cells this rate is not kept.
 
 On simulated cells, the truth is what was planted. On the interferon cells of Kang et al., maps are learned on half of
 the donors, and the truth is what the others say: genes that a Wilcoxon test within the annotated type finds at 5 %
@@ -39,7 +39,7 @@ from occamap.paper.study import BEYOND, Setting, Study, Verdict
 DEPTHS = {"planted, 27 % stored": 0.27, "planted, 8 % stored": 0.08}
 DEEP, SHALLOW = DEPTHS
 DONORS = "interferon cells, by donors"
-PLAIN, FIXED, OWN, DEFAULT = "paper's map", "pooled, γ of the default", "pooled, default γ for k", "default"
+PLAIN, POOLED, DEFAULT = "paper's map", "pooled over k cells", "default"
 GLOBAL, ORACLE = "one t-test for all cells", "t-test within the type"
 PAPER = {"gamma": 1.0, "epsilon": 0.1, "epsilon_scale": "mean", "relax": 0.0, "pool": None, "match": None}
 MEASURES = "precision", "recall", "AP"
@@ -210,8 +210,7 @@ def _compare(data: Comparison, sizes: list[int]) -> Iterator[dict[str, Any]]:
     for k in sizes:
         default.set_params(pool=k)
         ap = precision_of(np.abs(default.neighbourhoods() @ single)[data.judged])
-        yield {"method": FIXED, "k": k, **measure(default.displacement(X)), "AP": ap}
-        yield {"method": OWN, "k": k, **measure(learn(pool=k)[1])}
+        yield {"method": POOLED, "k": k, **measure(default.displacement(X)), "AP": ap}
 
     types = _types(cells)
     everyone = np.zeros(control.sum(), dtype=int), np.zeros((~control).sum(), dtype=int)
@@ -301,10 +300,10 @@ def judge(table: pd.DataFrame) -> list[Verdict]:
             ),
             Verdict(
                 "interferon: confirmed",
-                "On the interferon cells, the default moves at most 2 % of the entries, and other donors confirm at "
-                "least 85 % of these.",
+                "On the interferon cells, a Wilcoxon test in other donors confirms at least 85 % of the entries that "
+                "the default moves.",
                 f"{describe(DONORS, DEFAULT)}; the paper's map: {describe(DONORS, PLAIN)}",
-                bool(row["precision"] >= 0.85 and row["moving"] <= 0.02),
+                bool(row["precision"] >= 0.85),
             ),
         ]
     return verdicts
@@ -316,16 +315,14 @@ def note(table: pd.DataFrame) -> str:
 
 LOOKS: dict[str, dict[str, Any]] = {
     PLAIN: {"color": BLACK, "marker": "s", "markersize": 9, "linestyle": "", "markerfacecolor": "none"},
-    FIXED: {"color": BLUE, "marker": "o", "markersize": 5, "linestyle": "-"},
-    OWN: {"color": BLUE, "marker": "o", "markersize": 5, "linestyle": "--", "markerfacecolor": "white"},
+    POOLED: {"color": BLUE, "marker": "o", "markersize": 5, "linestyle": "-"},
     DEFAULT: {"color": ORANGE, "marker": "*", "markersize": 13, "linestyle": "", "markeredgecolor": "white"},
     GLOBAL: {"color": PURPLE, "linestyle": ":", "linewidth": 1.8},
     ORACLE: {"color": GREEN, "linestyle": "-.", "linewidth": 1.8},
 }
 LABELS = {
     PLAIN: "paper's map (ℓ1, γ = 1, each cell by itself)",
-    FIXED: "pooled over k cells, γ of the default",
-    OWN: "pooled over k cells, default γ for that k",
+    POOLED: "default, but pooled over k cells",
     DEFAULT: 'default (pool="auto"), at its effective k',
     GLOBAL: "one t-test for all cells",
     ORACLE: "oracle: t-test within the cell type",
@@ -363,10 +360,10 @@ def _draw_panel(ax: Axes, part: pd.DataFrame, measure: str) -> None:
         if method == DEFAULT:
             mine = mine.assign(k=mine["k"].mean())
         curve = mine.groupby("k")[measure].agg(["mean", "min", "max"])
-        if method in (FIXED, OWN):
+        if method == POOLED:
             ax.fill_between(curve.index, curve["min"], curve["max"], color=look["color"], alpha=0.15, linewidth=0)
         ax.plot(curve.index, curve["mean"], zorder=3 + (method == DEFAULT), **look)
-    ticks = sorted(int(k) for k in part.loc[part["method"] == FIXED, "k"].unique())
+    ticks = sorted(int(k) for k in part.loc[part["method"] == POOLED, "k"].unique())
     ax.set_xticks(ticks, [str(k) for k in ticks])
     ax.minorticks_off()
     ax.grid(axis="y", color=GREY, alpha=0.2, linewidth=0.6)

@@ -31,8 +31,8 @@ def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
     >>> adata = oc.datasets.simulate_perturbation(200, 150, 300, effect=1.5).to_anndata()
     >>> m = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated")
     >>> table = oc.tl.calibration(adata, n_maps=2)
-    >>> len(oc.pl.calibration(adata).lines)
-    3
+    >>> oc.pl.calibration(adata).get_ylabel()
+    'observed score in null maps'
     """
     entry = read(adata, key).entry
     if "calibration" not in entry:

@@ -66,7 +66,7 @@ def _by_group(record: RunRecord, view: View) -> tuple[list[str], list[str]]:
     if view.groups is None:
         return [], []
     names, by = view.groups[0], record.parameters.get("by")
-    share = group_shares(view)[:, : min(FOREMOST, record.result.get("n_genes_beyond_null", FOREMOST))]
+    share = group_shares(view)[:, : min(FOREMOST, record.result.get("n_genes_found", FOREMOST))]
     large = np.flatnonzero(np.bincount(view.arrays["group"], minlength=len(names)) >= FEWEST)
     large = large[[names[k] != NOBODY for k in large]]
     if large.size < 2:

@@ -291,10 +291,10 @@ def _fdr(fdr: Any, others: dict[str, Any], pool: Any, match: Any, fewest: int) -
         raise InputError(f"fdr must be 'auto', None or between 0 and 1, such as 0.1; got {fdr!r}")
     if others["gammas"] is not None or others["epsilon"] is not None:
         raise InputError("fdr must not be given where held-out cells choose γ or ε: give epsilon, and no gammas")
-    if isinstance(pool, int | np.integer) and pool < FEWEST_POOLED:
+    if isinstance(pool, int | np.integer) and 1 <= pool < FEWEST_POOLED and not isinstance(pool, bool):
         warnings.warn(
-            f"With neighbourhoods of {pool} cells more displacements are false than fdr says: take pool='auto', or "
-            f"{FEWEST_POOLED} cells or more",
+            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells more displacements are false than fdr says; got "
+            f"pool={pool}: take pool='auto'",
             InputWarning,
             stacklevel=3,
         )
