@@ -58,6 +58,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "6 donors, paired": {"donors": 6},
     "4 + 4 donors": {"donors": 4, "paired": False},
     "3 donors, paired": {"donors": 3},
+    "4 + 4 unequal donors": {"donors": 4, "paired": False, "ratio": 5.0},
 }
 WITH, WITHOUT = '**replicate="donor"**', "without replicate"
 Floats = NDArray[np.float64]
@@ -71,10 +72,12 @@ Tables = dict[str, list[Row]]  # by their titles
 def simulate(
     seed: int, *, cells: int = 800, genes: int = 3000, types: int = 4, moved: int = 60, shared: int = 20,
     density: float = 0.27, donors: int = 0, base: float = 0.3, response: float = 0.15, paired: bool = True,
+    ratio: float = 1.0,
 ) -> Any:  # fmt: skip
     """Cells as the text above says, in an AnnData; `varm["moved"]` has the truth, genes × types, without donors if 0.
 
     `base` and `response` are the standard deviations between donors. Unpaired donors are in one condition each.
+    The largest donor has `ratio` times the cells of the smallest, and the others are spaced evenly between them.
     """
     import anndata
 
@@ -86,7 +89,10 @@ def simulate(
     later = own if paired else rng.normal(scale=spread, size=(count, genes))
     later = later + rng.normal(scale=response if donors else 0.0, size=(count, genes))
     kinds = [rng.permutation(np.arange(cells) % types) for _ in range(2)]
-    people = [rng.integers(count, size=cells) for _ in range(2)]
+    shares = np.linspace(1, ratio, count) / np.linspace(1, ratio, count).sum()
+    people = [
+        rng.integers(count, size=cells) if ratio == 1 else rng.choice(count, size=cells, p=shares) for _ in range(2)
+    ]
     library = rng.lognormal(sigma=drawing.LIBRARY_SPREAD, size=2 * cells)
 
     control, treated = (
