@@ -103,7 +103,8 @@ def test_fit_writes_what_tl_gives(cells, fitted):
     assert (oc.load(out / "map.occamap").displacement(adata[:40]) != model.displacement(adata[:40])).nnz == 0
     assert "of 120 genes move in at least half of the 40 control cells" in told
     assert "effective targets of 30" in told
-    assert "Between two random parts of the control cells" in told
+    assert "No entry stands out from noise at a false-discovery rate of 10%" in told
+    assert "In 3 maps between random parts of the control cells" in told
     assert table.index[9] in told
     assert table.index[10] not in told
 
@@ -132,7 +133,9 @@ def test_the_record_of_a_run_says_it_all(data, fitted):
     assert record.result["status"] == "converged"
     assert record.result["n_cells"] == 40
     assert 9 < record.result["effective_targets"] < 11
-    assert record.result["gamma"] == oc.load(fitted[0] / "map.occamap").cost.gamma > 0.3
+    assert record.result["gamma"] is None
+    assert record.parameters["fdr"] == "auto"
+    assert oc.load(fitted[0] / "map.occamap").fdr == 0.1
     assert record.result["diagnostics"] is None
     assert record.warnings == ()
     assert {"occamap", "numpy", "anndata"} <= set(record.versions)
@@ -648,8 +651,8 @@ def test_pool_and_match_are_those_of_tl(placed, pool, match, tmp_path):
     asked = {"pool": values.get(pool, pool), "match": values.get(match, match)}
     model = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated", **asked)
     assert record.parameters["gamma"] is None
-    assert record.result["gamma"] == model.cost.gamma
-    assert (model.cost.gamma == 0.3) == (pool == "none")
+    assert record.result["gamma"] == getattr(model.cost, "gamma", None)
+    assert (record.result["gamma"], model.fdr) == ((0.3, None) if pool == "none" else (None, 0.1))
     written = pd.read_csv(tmp_path / "run" / "genes.csv", index_col="gene")
     pd.testing.assert_frame_equal(written, oc.tl.gene_table(adata, subsamples=2))
     rows = pd.read_csv(tmp_path / "run" / "cells.csv")

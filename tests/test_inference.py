@@ -246,6 +246,16 @@ def test_cells_of_a_donor_count_as_their_mean():
     np.testing.assert_allclose(found.between_degrees, single.between_degrees, **CLOSE)
 
 
+@pytest.mark.parametrize(("kind", "most"), [("paired", 5), ("disjoint", 10), ("partly paired", 7)])
+def test_unequal_shares_leave_fewer_degrees_of_freedom_than_equal_ones(kind, most):
+    X, Y, names = design(kind)
+    W = np.linspace(1, 5, X.shape[0])[None]  # cells are sorted by donor
+    even, uneven = compared(X, Y, names)[0], contrasts(X, Y, W / W.sum(), W / W.sum(), names)
+    assert even.most_degrees.tolist() == uneven.most_degrees.tolist() == [most]
+    assert even.between_degrees[0] <= most + 1e-9
+    assert 0 < uneven.between_degrees[0] < even.between_degrees[0]
+
+
 def test_what_a_donor_adds_to_both_sides_cancels():
     X, Y, names = design("paired")
     shift = dict(zip(DONORS, 10 * np.random.default_rng(9).normal(size=(DONORS.size, X.shape[1])), strict=True))
@@ -445,9 +455,26 @@ def test_donors_that_differ_are_no_effect(paired):
     assert np.mean(np.array(cells) < 0.05) > 0.3
 
 
+def test_a_few_genes_that_differ_between_donors_of_unequal_size_are_no_effect():
+    """The others, which do not differ, must not lend them a small variance."""
+    sizes, anything, found = (60, 30, 20, 10), [], []
+    for seed in range(20):
+        rng = np.random.default_rng([17, seed])
+        spread = np.where(rng.uniform(size=600) < 0.1, 0.5, 0.0)
+        sides = [rng.normal(size=(120, 600)) + np.repeat(spread * rng.normal(size=(4, 600)), sizes, axis=0)
+                 for _ in range(2)]  # fmt: skip
+        names = tuple(np.repeat([f"{k} {side}" for k in range(4)], sizes) for side in range(2))
+        p = compared(*sides, names)[1].p
+        anything.append((q_values(p) <= 0.1).any())
+        found.append(p)
+    assert np.mean(anything) <= 0.1
+    assert np.mean(np.array(found) < 0.001) < 0.0015
+    assert 0.01 < np.mean(np.array(found) < 0.05) < 0.06
+
+
 # --- tl.gene_table -----------------------------------------------------------------------------------------------
 
-COLUMNS = ["difference", "difference_low", "difference_high", "p", "q"]
+COLUMNS = ["difference", "difference_low", "difference_high", "log2_fold_change", "p", "q"]
 
 
 @pytest.fixture(scope="module")
@@ -470,7 +497,7 @@ def with_donors(adata, n, missing=0):
 def test_the_table_has_q_values_of_all_genes(mapped):
     table = oc.tl.gene_table(mapped)
     place = table.columns.get_loc("observed") + 1
-    assert table.columns[place : place + 5].tolist() == COLUMNS
+    assert table.columns[place : place + 6].tolist() == COLUMNS
     tested = table[table["p"].notna()]
     assert len(tested) > 50
     np.testing.assert_allclose(tested["q"], stats.false_discovery_control(tested["p"]), rtol=1e-12)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.linalg import subspace_angles
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.decomposition import PCA, TruncatedSVD
 
@@ -147,16 +148,22 @@ def test_matched_maps_are_pooled_too(match: Any) -> None:
 # -- components ------------------------------------------------------------------------------------------------
 
 
+def shrinkage(rows: Any, count: int) -> Any:
+    """√(1 − s_{k+1}²/s_j²) of the first k singular values, by which components are shrunk."""
+    values = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)
+    return np.sqrt(1 - (values[count] / values[:count]) ** 2)
+
+
 @forms
 @pytest.mark.parametrize("count", [1, 4])
 def test_components_are_those_of_scikit_learn(wrap: Any, count: int) -> None:
     found, both = components(count, wrap(X), wrap(Y)), np.vstack([X, Y])
-    exact = PCA(count, svd_solver="full").fit(both)
-    np.testing.assert_allclose(found.axes.T @ found.axes, np.eye(count), atol=1e-12)
+    exact, shrunk = PCA(count, svd_solver="full").fit(both), shrinkage(both, count)
+    np.testing.assert_allclose(found.axes.T @ found.axes, np.diag(shrunk**2), atol=1e-5)
     assert np.max(subspace_angles(found.axes, exact.components_.T)) < 1e-6
     signs = np.sign(np.sum(found.axes * exact.components_.T, axis=0))
     for rows in (X, Y, Z):
-        np.testing.assert_allclose(signs * coordinates(found, wrap(rows)), exact.transform(rows), atol=1e-5)
+        np.testing.assert_allclose(signs * coordinates(found, wrap(rows)), shrunk * exact.transform(rows), atol=1e-5)
 
 
 def test_wide_samples_have_the_leading_components() -> None:
@@ -166,7 +173,17 @@ def test_wide_samples_have_the_leading_components() -> None:
     rows += 1e-4 * rng.normal(size=rows.shape) + 3.0
     found, exact = components(5, rows[:50], rows[50:]), PCA(5, svd_solver="full").fit(rows)
     assert np.max(subspace_angles(found.axes, exact.components_.T)) < 1e-4
-    np.testing.assert_allclose(np.abs(coordinates(found, rows)), np.abs(exact.transform(rows)), atol=1e-2)
+    theirs = shrinkage(rows, 5) * np.abs(exact.transform(rows))
+    np.testing.assert_allclose(np.abs(coordinates(found, rows)), theirs, atol=1e-2)
+
+
+def test_all_components_of_samples_are_not_shrunk() -> None:
+    """Shrinkage takes the first component that is left out, and here there is none."""
+    both = np.vstack([X, Y])
+    found = components(D, X, Y)
+    np.testing.assert_allclose(found.axes.T @ found.axes, np.eye(D), atol=1e-12)
+    centred = both - both.mean(axis=0)
+    np.testing.assert_allclose(cdist(coordinates(found, both), coordinates(found, both)), cdist(centred, centred))
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -52,11 +52,20 @@ def fit(
         str | None,
         typer.Option(
             metavar="G|auto",
-            help="Penalty strength. Larger values move fewer genes; with auto, held-out cells choose.",
-            show_default="what keeps out the noise of the cells",
+            help="One penalty strength for all genes, instead of --fdr. Larger values move fewer genes; with auto, "
+            "held-out cells choose.",
             rich_help_panel=given.MAP,
         ),
     ] = None,
+    fdr: Annotated[
+        str,
+        typer.Option(
+            metavar="Q|none",
+            help="False-discovery rate of the entries (cell × gene) that move; none for a penalty without error rate.",
+            show_default="0.1, unless another option sets the penalty",
+            rich_help_panel=given.MAP,
+        ),
+    ] = "auto",
     k: given.K = None,
     epsilon: Annotated[
         str | None,
@@ -133,7 +142,7 @@ def fit(
     begun = time.perf_counter()
     with progress("loading"):
         from occamap.runs.fitting import fit as run
-        from occamap.runs.options import MapOptions, Question, parse_count, parse_number
+        from occamap.runs.options import MapOptions, Question, parse_count, parse_number, parse_rate
 
     done = run(
         data,
@@ -153,6 +162,7 @@ def fit(
             weights,
             parse_count(pool),
             parse_count(match),
+            parse_rate(fdr),
         ),
         by=by,
         replicate=replicate,
@@ -189,6 +199,8 @@ def show(done: FitRun, seconds: float) -> None:
     out.print(Text(f"{result['message']}", style="" if result["status"] == "converged" else "yellow"))
     gamma = "" if result["gamma"] is None else f"γ = {result['gamma']:.4g}; "
     targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
+    if result["fdr"] is not None:
+        out.print(Text(rate_words(result)), soft_wrap=True)
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
     if result["neighbourhoods"] is not None:
         out.print(Text(neighbourhood_words(result["neighbourhoods"], done.record.parameters["by"])), soft_wrap=True)
@@ -228,6 +240,14 @@ def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
     return words
 
 
+def rate_words(result: dict[str, Any]) -> str:
+    """What the penalty of the entries is, in a sentence."""
+    rate = f"a false-discovery rate of {result['fdr']:.0%} over {result['n_tested']:,} entries (cell × gene)"
+    if result["critical"] is None:
+        return f"No entry stands out from noise at {rate}."
+    return f"An entry moves if its shift is beyond {result['critical']:.2f} standard errors, {rate}."
+
+
 def found_words(result: dict[str, Any], replicate: str | None) -> str:
     """How many genes differ, at which error rate, and whom that holds for."""
     count, rate = result["n_genes_found"], result["false_discovery_rate"]
@@ -243,8 +263,14 @@ def found_words(result: dict[str, Any], replicate: str | None) -> str:
 def null_words(result: dict[str, Any]) -> str:
     """What moves where nothing has changed, in a sentence."""
     null, beyond = result["null"], result["n_genes_beyond_null"]
+    if result["fdr"] is not None:
+        words = f"In {null['n_maps']} maps between random parts of the control cells, "
+        words += f"{null['density']:.2%} of the entries move"
+        if null["width"] is None:
+            return f"{words}."
+        return f"{words}; large scores are {null['width']:.2f} times as large as expected there."
     return (
-        f"Between two random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
+        f"Between random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
     )
 

@@ -10,6 +10,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap.genes.fold_changes import log2_fold_changes
 from occamap.inference import contrasts, q_values, significance
 
 Floats = NDArray[np.float64]
@@ -18,13 +19,14 @@ Labels = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Groups × genes: differences of matched means, 95 % intervals, p-values; and the replicates of each group.
+    """Groups × genes: differences of matched means, 95 % intervals, log2 fold changes and p-values; and the replicates.
 
     `n_replicates` is None if cells were tested as if they were independent.
     """
 
     difference: Floats
     half_width: Floats
+    log2_fold_change: Floats
     p: Floats
     n_replicates: NDArray[np.int64] | None
 
@@ -33,7 +35,7 @@ class Effects:
         mean, width = self.difference[group], self.half_width[group]
         found: dict[str, Any] = {
             "difference": mean, "difference_low": mean - width, "difference_high": mean + width,
-            "p": self.p[group], "q": q,
+            "log2_fold_change": self.log2_fold_change[group], "p": self.p[group], "q": q,
         }  # fmt: skip
         if self.n_replicates is not None:
             found["n_replicates"] = int(self.n_replicates[group])
@@ -47,16 +49,18 @@ def effects(
     groups: NDArray[np.int64],
     n_groups: int,
     replicates: tuple[Labels, Labels] | None = None,
+    base: float | None = None,
 ) -> Effects:
     """Compare the control cells of each group with the target cells that `match` gives weights.
 
     `groups` has codes from 0 on, or −1 for cells in no group. `replicates` are the labels of the control and of the
-    target cells; cells without one (None) take no part. Everything is NaN without a match, or in groups without cells.
+    target cells; cells without one (None) take no part. `base` is that of the logs, or None if the values are not logs:
+    there are no fold changes then. Everything is NaN without a match, or in groups without cells.
     """
     shape = n_groups, control.shape[1]
     if match is None:
         nothing = np.full(shape, np.nan)
-        return Effects(nothing, nothing, nothing, None if replicates is None else np.zeros(n_groups, np.int64))
+        return Effects(nothing, nothing, nothing, nothing, None if replicates is None else np.zeros(n_groups, np.int64))
     rows, columns = np.arange(control.shape[0]), np.arange(target.shape[0])
     if replicates is not None:
         rows, columns = (np.flatnonzero([entry is not None for entry in side]) for side in replicates)
@@ -69,15 +73,18 @@ def effects(
     W = sp.csr_array((1.0 / sizes[codes], (codes, held)), shape=(n_groups, rows.size))
     V = W @ sp.diags_array(1.0 / np.where(mass > 0, mass, 1.0)) @ weights
     there = np.flatnonzero(sizes > 0)
-    found = contrasts(control[rows], target[columns], W[there], sp.csr_array(V)[there], replicates)
+    compared = control[rows], target[columns], W[there], sp.csr_array(V)[there]
+    found = contrasts(*compared, replicates)
     tested = significance(found)
-    difference, width, p = (np.full(shape, np.nan) for _ in range(3))
+    difference, width, fold_change, p = (np.full(shape, np.nan) for _ in range(4))
     difference[there], width[there], p[there] = found.difference, tested.half_width(), tested.p
+    if base is not None:
+        fold_change[there] = log2_fold_changes(*compared, base)
     counts = None
     if found.n_replicates is not None:
         counts = np.zeros(n_groups, np.int64)
         counts[there] = found.n_replicates
-    return Effects(difference, width, p, counts)
+    return Effects(difference, width, fold_change, p, counts)
 
 
 def add_effects(tables: list[pd.DataFrame], found: Effects, genes: NDArray[Any]) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from occamap.inference.shares import Shares
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -37,7 +39,9 @@ class Contrasts:
     between
         The square of the standard error from the differences between replicates; None without replicates.
     between_degrees
-        Its degrees of freedom, one per contrast.
+        Its degrees of freedom, one per contrast, if cells differ far less than replicates do.
+    most_degrees
+        The most that it can have, one per contrast: those of replicates with equal shares.
     n_replicates
         The number of replicates on the smaller side of each contrast.
     """
@@ -48,6 +52,7 @@ class Contrasts:
     detected: Floats
     between: Floats | None = None
     between_degrees: Floats | None = None
+    most_degrees: Floats | None = None
     n_replicates: Ints | None = None
 
 
@@ -133,30 +138,17 @@ def _with_replicates(
         mine, theirs = source.residuals(replicates[0] == name), target.residuals(replicates[1] == name)
         weights[0, k], weights[1, k] = mine[0], theirs[0]
         parts.append(theirs[1] - mine[1])
-    held = weights > 0
-    paired = held.all(axis=0)
-    share = np.where(paired, weights.mean(axis=0), weights.sum(axis=0))  # replicates × contrasts
-    sums = (weights**2).sum(axis=1)
-    own = np.where(paired, (share**2).sum(axis=0), np.where(held[0], sums[0], sums[1]))
-    left = 1 - 2 * share + own  # of the variance of a replicate, after the mean is subtracted
+    shares = Shares.of(*weights)
     between = np.zeros(found.difference.shape)
     for k, part in enumerate(parts):
-        between += part**2 / np.maximum(left[k], 0.05)[:, None]
-    degrees = np.where(
-        paired.any(axis=0),
-        _degrees(share),
-        _degrees(weights[0]) + _degrees(weights[1]),
+        between += part**2 / shares.left[k][:, None]
+    return replace(
+        found,
+        between=between,
+        between_degrees=shares.degrees,
+        most_degrees=shares.most_degrees,
+        n_replicates=shares.count(),
     )
-    count = np.minimum(*held.sum(axis=1))
-    return Contrasts(
-        found.difference, found.variance, found.degrees, found.detected, between, np.maximum(degrees, 0.0), count
-    )
-
-
-def _degrees(share: Floats) -> Floats:
-    """The effective number of replicates, less one: (Σ h²)² / Σ h⁴ − 1."""
-    fourth = (share**4).sum(axis=0)
-    return np.where(fourth > 0, (share**2).sum(axis=0) ** 2 / np.where(fourth > 0, fourth, 1.0), 1.0) - 1
 
 
 def _dense(product: Any) -> Floats:

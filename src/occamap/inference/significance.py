@@ -50,14 +50,16 @@ def significance(found: Contrasts) -> Significance:
     With replicates, the variance of a feature is moderated: the ratio of the variance between replicates to that of
     independent samples has a prior, a scaled inverse χ², which is learned from the features that are detected about as
     often: the more often, the more the differences between replicates stand out from those between samples. So three
-    replicates are enough to test many features. Features whose ratio is too large for the prior (strong responses
+    replicates are enough to test many features. If replicates have unequal shares, the degrees of freedom of their
+    variance are known only within bounds: the prior is learned with the upper bound, so that it does not count for too
+    much, and the test is made with the lower one. Features whose ratio is too large for the prior (strong responses
     differ most between donors) keep their own variance, as in limma's robust fit: the prior counts in proportion to
     the q-value of a test that they follow it. The variance is never taken to be less than that of the samples.
     """
     variance, degrees = found.variance, found.degrees
     testable = np.isfinite(variance)
-    if found.between is not None and found.between_degrees is not None and found.n_replicates is not None:
-        variance, degrees = _moderate(found, found.between, found.between_degrees)
+    if found.n_replicates is not None:
+        variance, degrees = _moderate(found)
         testable &= (found.n_replicates >= FEWEST_REPLICATES)[:, None]
     testable &= found.detected > 0
     error = np.sqrt(np.where(testable, variance, np.nan))
@@ -67,14 +69,18 @@ def significance(found: Contrasts) -> Significance:
     return Significance(error, np.where(testable, degrees, np.nan), p)
 
 
-def _moderate(found: Contrasts, between: Floats, residual: Floats) -> tuple[Floats, Floats]:
+def _moderate(found: Contrasts) -> tuple[Floats, Floats]:
+    between, least, most = found.between, found.between_degrees, found.most_degrees
+    assert between is not None
+    assert least is not None
+    assert most is not None
     variance, degrees = np.full(between.shape, np.nan), np.full(between.shape, np.nan)
-    for k, (own, df) in enumerate(zip(found.variance, residual, strict=True)):
+    for k, (own, df) in enumerate(zip(found.variance, least, strict=True)):
         held = np.isfinite(own) & (own > 0)
         if df <= 0 or not held.any():
             continue
         ratio = np.divide(between[k], own, out=np.zeros(own.size), where=held)
-        center, prior = _priors(ratio, found.detected[k], held, float(df))
+        center, prior = _priors(ratio, found.detected[k], held, float(most[k]))
         follows = q_values(np.where(held, stats.f.sf(ratio / center, df, np.maximum(prior, 1.0)), np.nan))
         worth = prior * np.where(held, follows, 0.0)
         mixed = (worth * center + df * ratio) / (worth + df)

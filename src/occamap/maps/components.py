@@ -26,9 +26,10 @@ BLOCK = 512  # rows a task
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """Orthonormal `axes` (features × components) about the mean of the samples that they were learned on.
+    """Orthogonal `axes` (features × components) about the mean of the samples that they were learned on.
 
-    The coordinates of a row depend on nothing but the row, whatever other rows are asked for with it.
+    An axis is shorter than one by the share of noise in it. The coordinates of a row depend on nothing but the row,
+    whatever other rows are asked for with it.
     """
 
     axes: Floats
@@ -46,7 +47,10 @@ class Components:
 def principal_components(samples: Sequence[Samples], count: int, workers: Workers) -> Components:
     """The leading components of all rows of the samples together, by randomised subspace iteration (Halko et al. 2011).
 
-    Always from the same random start. Directions in which nothing varies are left out, but one always stays.
+    Always from the same random start. Directions in which nothing varies are left out, but one always stays. Each
+    component is shrunk by the noise in it, √(1 − σ²/s²), where s is its singular value and σ that of the first
+    component that is left out: noise varies about as much in any direction, and what samples have in common varies
+    more.
     """
     d, n = samples[0].shape[1], sum(side.shape[0] for side in samples)
     dtype = np.result_type(*(side.dtype for side in samples))
@@ -61,6 +65,8 @@ def principal_components(samples: Sequence[Samples], count: int, workers: Worker
     kept = max(1, int(np.sum(spread[:count] > LEAST * spread[0])))
     axes = _orthonormal(axes[:, :kept])
     axes *= np.where(axes[np.abs(axes).argmax(axis=0), np.arange(kept)] < 0, -1.0, 1.0)
+    if spread.size > count and kept == count:
+        axes *= np.sqrt(np.maximum(1 - (spread[count] / spread[:count]) ** 2, 0.0))
     return Components(np.ascontiguousarray(axes), mean @ axes)
 
 

@@ -28,9 +28,9 @@ APART = 1e200  # the cost of a pair that must not be matched
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """How samples get their coordinates: by principal components, by a transformer, or as given for fitted samples.
+    """How samples get their coordinates: as given for fitted samples, by principal components, or by a transformer.
 
-    `given` are the samples of the source and of the target with their coordinates; those of others are not known.
+    `given` are the samples of the source and of the target with their coordinates.
     """
 
     components: Components | None = None
@@ -39,16 +39,16 @@ class Coordinates:
 
     def __call__(self, X: Samples, workers: Workers, side: int = 0) -> Floats:
         """One row per sample; of samples that are source and target at once, those of the `side`, 0 or 1."""
-        if self.components is not None:
-            return self.components(X, workers)
-        if self.transformer is not None:
-            return _transformed(self.transformer, X)
         for samples, coordinates in self.given:
             if X is samples:
                 return coordinates
         for samples, coordinates in self.given[::-1] if side else self.given:
             if X.equals(samples):
                 return coordinates
+        if self.components is not None:
+            return self.components(X, workers)
+        if self.transformer is not None:
+            return _transformed(self.transformer, X)
         raise InputError(
             "match was given as coordinates of the fitted samples, and those of other samples are not known: fit with "
             "match as a number of principal components, or as a transformer, to move them"

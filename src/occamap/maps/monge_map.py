@@ -30,9 +30,11 @@ from occamap._validate import (
 from occamap._workers import Workers, count_jobs
 from occamap.costs import L1, Cost, SqL2
 from occamap.errors import InfeasibleError, InputError, NotConvergedWarning
+from occamap.inference import FEWEST_REPLICATES
 from occamap.maps import debias, saved
 from occamap.maps.components import components_bytes
 from occamap.maps.debias import DebiasedSide, OwnSide
+from occamap.maps.evidence import TestedSide, Threshold
 from occamap.maps.here import solve_here
 from occamap.maps.later import moved_later, moved_on_cluster
 from occamap.maps.matching import Coordinates, MatchingSpace, as_samples, check_match, learn_coordinates
@@ -47,6 +49,7 @@ from occamap.maps.on_cluster import RemoteSamples, solve_on_cluster
 from occamap.maps.pooling import Neighbourhoods, PooledSide
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.progress import Progress
+from occamap.maps.replicates import Replicates, centred
 from occamap.maps.room import map_bytes
 from occamap.maps.side import Side
 from occamap.maps.strata import Strata, check_within
@@ -117,6 +120,17 @@ class MongeMap(BaseEstimator):
         share one ε, the median over the samples of the values that `epsilon_scale` gives for each label. Neighbours
         ("auto" or a number) are found among samples of the same label; labels or a matrix for `pool` are used as they
         are. `match` must not be None. Samples that were not fitted need labels: `transform(X, within=labels)`.
+    fdr
+        A false-discovery rate between 0 and 1, in place of a penalty of `cost`: a feature of a sample moves where the
+        shift of its neighbourhood stands out from noise, so that of all moves (sample × feature) at most this share is
+        expected to be false. The penalty is then a multiple of the standard error of each shift. It needs `pool` and
+        `match`, and takes the samples as independent, unless there are replicates; `q_values` has the rate of each
+        move. None: as `cost` says.
+    replicate
+        With `fdr`: a pair of arrays, the replicate (such as the donor) of each row of X and of Y, at least 3 in either.
+        Moves are then tested against the differences between replicates, and hold for others of them. Replicates in
+        both samples are paired. What is particular to a replicate is taken out of the coordinates of the fitted
+        samples before they are matched; other samples are moved as if they came from no replicate in particular.
 
     Attributes
     ----------
@@ -124,6 +138,8 @@ class MongeMap(BaseEstimator):
         Dual potentials at the fitted samples, relative to the product measure.
     epsilon_, reach_, converged_, n_iter_
         The ε and reach used, whether the tolerance was met, iterations.
+    threshold_
+        With `fdr`: how many standard errors a move needs (`critical`), and how many entries were tested (`n_tested`).
     report_
         Status and what to do, error by iteration, effective targets, seconds, memory.
     n_features_in_, feature_names_in_
@@ -157,6 +173,8 @@ class MongeMap(BaseEstimator):
         pool: Any = None,
         match: Any = None,
         within: Any = None,
+        fdr: float | None = None,
+        replicate: Any = None,
     ) -> None:
         self.cost = cost
         self.epsilon = epsilon
@@ -174,6 +192,8 @@ class MongeMap(BaseEstimator):
         self.pool = pool
         self.match = match
         self.within = within
+        self.fdr = fdr
+        self.replicate = replicate
 
     # -- learning ----------------------------------------------------------------------------------------------
 
@@ -214,6 +234,8 @@ class MongeMap(BaseEstimator):
         self._conclude(cost, problem, solution, solver, time.perf_counter() - begun, place, why, matched)
         if not self.converged_:
             warnings.warn(self.report_.message, NotConvergedWarning, stacklevel=2)
+        if self.fdr is not None:
+            self._calibrate()
         return self
 
     def _check_problem(self, cost: Cost, X: Any, Y: Any, a: ArrayLike | None, b: ArrayLike | None) -> Problem:
@@ -245,6 +267,12 @@ class MongeMap(BaseEstimator):
         with Workers(self.n_jobs) as workers:
             matched = learn_coordinates(self.match, *pair, workers)
             U, V = (matched(side, workers, k) for k, side in enumerate(pair))
+        if self.replicate is not None:
+            found = Replicates.of(self.replicate, problem.a.size, problem.b.size)
+            self._check_replicates(found)
+            groups = (None, None) if strata is None else (strata.source, strata.target)
+            U, V = centred(U, found.source, groups[0]), centred(V, found.target, groups[1])
+            matched = replace(matched, given=((pair[0], U), (pair[1], V)))
 
         def solve(on: Problem, by: Solver, near: tuple[float, Floats] | None) -> tuple[Solution, str, str]:
             if cluster is None:
@@ -273,7 +301,10 @@ class MongeMap(BaseEstimator):
         within = self.within
         if within is not None:
             within = np.asarray(within[0])[rows], np.asarray(within[1])[columns]
-        return cast(MongeMap, clone(self).set_params(pool=pool, match=match, within=within))
+        replicate = self.replicate
+        if replicate is not None:
+            replicate = np.asarray(replicate[0])[rows], np.asarray(replicate[1])[columns]
+        return cast(MongeMap, clone(self).set_params(pool=pool, match=match, within=within, replicate=replicate))
 
     def _near(self, problem: Problem) -> tuple[float, Floats] | None:
         """Where to start, if it is from the previous fit."""
@@ -336,12 +367,18 @@ class MongeMap(BaseEstimator):
         self._given: Samples | RemoteSamples = problem.source
         self._target, self._backward = problem.target, cast("Side | None", None)
         self._strata = self._check_strata(problem)
-        self._fitted_with = {name: getattr(self, name) for name in ("match", "within", "reach")}
+        self._replicates = None
+        if self.replicate is not None:
+            self._replicates = Replicates.of(self.replicate, problem.a.size, problem.b.size)
+        self._fitted_with = {name: getattr(self, name) for name in ("match", "within", "reach", "replicate")}
         if self._strata is not None:
             self._given = replace(problem.source, strata=self._strata.source)
             self._target = replace(problem.target, strata=self._strata.target)
         self._lent = problem.lent
         self._own: dict[bool, OwnSide] = {}
+        self._calibrated_with: tuple[float | None, Any] | None = None
+        if hasattr(self, "threshold_"):
+            del self.threshold_
         self._matched, self._space_held = matched, space
         self._forward = Side(cost, self._target, self.b_, self.g_, self.epsilon_)
         if matched is not None:
@@ -376,7 +413,21 @@ class MongeMap(BaseEstimator):
         if not forth and not isinstance(pool, int | str):
             raise InputError("pool must be None, 'auto' or a number for inverse_transform: labels and matrices are of "
                              "the source samples, and it moves targets")
-        return PooledSide(side, source, JointPool(self._space, forth, pool, masses))
+        found = JointPool(self._space, forth, pool, masses)
+        if self.fdr is None:
+            return PooledSide(side, source, found)
+        replicates = self._replicates if forth or self._replicates is None else self._replicates.swapped()
+        return TestedSide(side, source, found, self._calibrate, replicates)
+
+    def _calibrate(self) -> Threshold:
+        """The threshold of moves at this `fdr` and `pool`; found once."""
+        known = self._calibrated_with
+        if known is None or known[0] != self.fdr or known[1] is not self.pool:
+            fdr, side = check_number(self.fdr, "fdr", 0, 1), cast(TestedSide, self._towards)
+            with Workers(self.n_jobs) as workers:
+                self.threshold_ = side.calibrate(fdr, workers, self._budget())
+            self._calibrated_with = self.fdr, self.pool
+        return self.threshold_
 
     @property
     def _space(self) -> JointSpace:
@@ -430,10 +481,37 @@ class MongeMap(BaseEstimator):
             self._refuse_strata("X", within)
             return cast(sp.csr_array, moved_later(self, X, "displacement"))
         samples = self._check_new(X, within=within)
-        known = not isinstance(self.match, tuple | list) and samples.strata is None  # rows by themselves
+        given = isinstance(self.match, tuple | list) or self.replicate is not None  # coordinates are of all rows
+        known = not given and samples.strata is None  # rows by themselves
         if client is not None and known:
             return moved_on_cluster(self, samples, client)
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
+
+    def q_values(self, X: Any, within: Any = None) -> sp.csr_array:
+        """The false-discovery rate at which each move is found: CSR with the pattern of `displacement(X)`.
+
+        It needs `fdr`. Entries that are not stored did not reach that rate. `within` as for `displacement`.
+
+        >>> import numpy as np, occamap as oc
+        >>> rng = np.random.default_rng(0)
+        >>> X, Y = rng.normal(size=(200, 20)), rng.normal(size=(200, 20))
+        >>> Y[:, 3] += 2
+        >>> m = oc.MongeMap(match=5, pool="auto", relax=1, fdr=0.1).fit(X, Y)
+        >>> q = m.q_values(X)
+        >>> np.unique(q.indices).tolist(), bool(q.data.max() <= 0.1)
+        ([3], True)
+        """
+        return self._tested(X, within)[1]
+
+    def _tested(self, X: Any, within: Any = None) -> tuple[sp.csr_array, sp.csr_array]:
+        """Displacements and their q-values."""
+        samples = self._check_new(X, within=within)
+        if self.fdr is None:
+            raise InputError("fdr must be given for q-values, such as fdr=0.1")
+        side = cast(TestedSide, self._towards)
+        samples, relax = side.holding(samples), check_number(self.relax, "relax", 0, 1)
+        with Workers(self.n_jobs) as workers, Progress(self.verbose) as progress:
+            return side.tested(samples, relax, workers, self._budget(), progress.moves)
 
     def transform(self, X: Any, within: Any = None) -> Any:
         """T(x) = x + Δ(x) of each row, in the container of X; a Dask array stays one, chunk by chunk.
@@ -575,14 +653,18 @@ class MongeMap(BaseEstimator):
     # -- details -----------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> tuple[Cost, Solver]:
-        cost = L1(1.0) if self.cost is None else self.cost
+        cost = self._default_cost() if self.cost is None else self.cost
         if not isinstance(cost, Cost):
             raise InputError(f"cost must be a cost with its parameters, such as occamap.L1(1.0); got {cost!r}")
+        self._check_fdr(cost)
         check_choice(self.ties, "ties", TIES)
         check_number(self.relax, "relax", 0, 1)
         check_match(self.match)
         check_pool(self.pool)
         check_within(self.within)
+        check_within(self.replicate, "replicate")
+        if self.replicate is not None and self.fdr is None:
+            raise InputError("fdr must be given with replicate, such as 0.1: replicates say how sure a move is")
         if self.within is not None and self.match is None:
             raise InputError("match must not be None with within: pass match=30, for example, to match samples on 30 "
                              "principal components")
@@ -600,6 +682,29 @@ class MongeMap(BaseEstimator):
             if not isinstance(getattr(self, name), bool | np.bool_ | int) and getattr(self, name) is not others:
                 raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
         return cost, Solver(EpsilonRule(self.epsilon, self.epsilon_scale), self._checked_reach(), tol, max_iter)
+
+    def _default_cost(self) -> Cost:
+        return L1(1.0) if self.fdr is None else SqL2()
+
+    def _check_fdr(self, cost: Cost) -> None:
+        """Raise unless `fdr` is None, or a rate that the other parameters allow."""
+        if self.fdr is None:
+            return
+        if not 0 < check_number(self.fdr, "fdr", 0, 1) < 1:
+            raise InputError(f"fdr must be between 0 and 1, such as 0.1; got {self.fdr!r}")
+        if self.pool is None or self.match is None:
+            name = "pool" if self.pool is None else "match"
+            raise InputError(f"{name} must not be None with fdr, which tests neighbourhoods that are matched on "
+                             f"components: pass {name}={'auto' if name == 'pool' else 30!r}")
+        if not isinstance(cost, SqL2) and not (isinstance(cost, L1) and cost.gamma == 0):
+            raise InputError(f"cost must not be given with fdr, which sets the penalty; got {type(cost).__name__} "
+                             "(L1 with gamma=0 and infinite weights freezes features)")
+
+    def _check_replicates(self, found: Replicates) -> None:
+        """Raise where there are too few replicates to say how much they differ."""
+        if found.fewest < FEWEST_REPLICATES:
+            raise InputError(f"replicate must have {FEWEST_REPLICATES} replicates or more in either sample; got "
+                             f"{found.fewest}: leave it out, and samples count as independent")
 
     def _own_side(self, forth: bool) -> OwnSide:
         """The side that a map starts from, as its own target; solved when it is first needed."""

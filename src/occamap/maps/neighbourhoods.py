@@ -27,10 +27,9 @@ Rows = NDArray[np.int64]
 
 AUTO = "auto"
 COMPONENTS = 30  # of each half of the joint space
-FEWEST, MOST = 100, 300  # source samples in a neighbourhood of "auto", before those of little weight are dropped
-REACH = 0.75  # the share of the source samples by whose distance the weights of "auto" are scaled
-TAPER = 3.0, 5.0  # a sample at that distance would count e⁻³ times what the nearest does, or e⁻⁵ if there are many
-MANY = 150  # samples for each unit of the taper, between its bounds
+FEWEST, MOST = 100, 250  # source samples in a neighbourhood of "auto", before those of little weight are dropped
+REACH = 0.75  # the share of the source samples that are in it, between these
+TAPER = 4.0  # the furthest of them counts e⁻⁴ times what the nearest does
 LEAST = 0.03  # samples that count less than that, beside the nearest, are dropped
 SMOOTH, SMOOTH_SHARE = 30, 10  # places are averaged over that many samples, and a tenth of them at most
 STOCHASTIC, ROUNDING = 1e-6, 1e-12  # by which the sums of rows may differ from one, and by which nobody minds
@@ -244,15 +243,15 @@ class Kernel:
 
     @classmethod
     def auto(cls, masses: Floats) -> Kernel:
-        """That of "auto": at most 300 samples, scaled by the distance that three quarters of all samples are within.
+        """That of "auto": three quarters of the samples, but at most 250, and less with their distance.
 
         >>> Kernel.auto(np.full(80, 1 / 80)).count, Kernel.auto(np.full(200, 1 / 200)).count
         (80, 150)
         """
         n = int(np.count_nonzero(masses > 0))
         reach = max(int(REACH * n), min(FEWEST, n))
-        taper = min(max(n / MANY, TAPER[0]), TAPER[1])
-        return cls(min(MOST, reach), reach, taper, LEAST)
+        reach = min(MOST, reach)
+        return cls(reach, reach, TAPER, LEAST)
 
 
 def nearest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +14,14 @@ from occamap import model_file
 from occamap._containers import check_compressed
 from occamap._memory import available, format_size
 from occamap._validate import Samples, check_number, check_samples
-from occamap.costs import KINDS, L1, Cost
+from occamap.costs import KINDS, L1, Cost, SqL2
 from occamap.errors import InputError, MemoryBudgetError, ModelFileError
 from occamap.maps.components import Components
+from occamap.maps.evidence import N_BINS, Threshold
 from occamap.maps.matching import Coordinates, given_coordinates
 from occamap.maps.neighbourhoods import JointSpace, Places, check_pool
 from occamap.maps.problem import Problem
+from occamap.maps.replicates import Replicates
 from occamap.maps.strata import Strata
 from occamap.model_file import Arrays, Meta
 from occamap.sinkhorn import Report, Solution
@@ -50,7 +52,8 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
             **{k: v for k, v in model.get_params(deep=False).items() if k != "cost"},
             "pool": _describe_pool(model.pool, model.a_.size, arrays),
             "match": _describe_match(model.match),
-            "within": _describe_within(model, arrays),
+            "within": _describe_within(model._strata, "within", arrays),
+            "replicate": _describe_within(model._replicates, "replicate", arrays),
         },
         "space": _describe_space(model, arrays),
         "cost_given": model.cost is not None,
@@ -60,6 +63,11 @@ def save(model: MongeMap, path: str | os.PathLike[str]) -> None:
         "source": _describe_samples("source", model._source, arrays),
         "target": _describe_samples("target", model._target, arrays),
     }
+    if model.fdr is not None:
+        threshold = model._calibrate()
+        arrays["scores"] = threshold.counts
+        if threshold.priors is not None:
+            arrays["priors"] = threshold.priors
     model_file.write(path, _plain(meta), arrays)
 
 
@@ -129,13 +137,12 @@ def _describe_match(match: Any) -> Any:
     return match
 
 
-def _describe_within(model: MongeMap, arrays: Arrays) -> Any:
-    """The names of the groups that samples are matched within; those of the samples are arrays."""
-    strata = model._strata
-    if strata is None:
+def _describe_within(groups: Strata | Replicates | None, parameter: str, arrays: Arrays) -> Any:
+    """The names of groups of samples; the groups of the samples are arrays."""
+    if groups is None:
         return None
-    arrays["within_source"], arrays["within_target"] = strata.source, strata.target
-    return [_name(name) for name in strata.names.tolist()]
+    arrays[f"{parameter}_source"], arrays[f"{parameter}_target"] = groups.source, groups.target
+    return [_name(name) for name in groups.names.tolist()]
 
 
 def _describe_space(model: MongeMap, arrays: Arrays) -> dict[str, Any]:
@@ -147,9 +154,8 @@ def _describe_space(model: MongeMap, arrays: Arrays) -> dict[str, Any]:
         return {}
     if space.learned.components is not None:
         arrays["axes"], arrays["offset"] = space.learned.components.axes, space.learned.components.offset
-    elif space.learned.given:
-        for side, (_, coordinates) in zip(("source", "target"), space.learned.given, strict=True):
-            arrays[f"{side}_coordinates"] = coordinates
+    for side, (_, coordinates) in zip(("source", "target"), space.learned.given, strict=False):
+        arrays[f"{side}_coordinates"] = coordinates
     if True not in space.places:
         return {}
     places = space.places[True]
@@ -168,12 +174,13 @@ def _describe_samples(side: str, samples: Samples, arrays: Arrays) -> dict[str, 
 def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     """The map that `save` wrote; everything is checked again."""
     cost = _cost(meta["cost"], arrays)
-    if meta["cost_given"] is not True and (meta["cost_given"] is not False or cost != L1(1.0)):
+    if meta["cost_given"] is not True and (meta["cost_given"] is not False or cost not in (L1(1.0), SqL2())):
         raise ModelFileError("its cost is not the default, as it says")
     parameters = {**meta["parameters"]}
     pool, match = _pool(parameters.pop("pool", None), arrays), _match(parameters.pop("match", None), arrays)
-    within = _within(parameters.pop("within", None), arrays)
-    model = model_class(cost if meta["cost_given"] else None, **parameters, pool=pool, match=match, within=within)
+    within, replicate = (_within(parameters.pop(name, None), name, arrays) for name in ("within", "replicate"))
+    given = {"pool": pool, "match": match, "within": within, "replicate": replicate}
+    model = model_class(cost if meta["cost_given"] else None, **parameters, **given)
     model._check_parameters()
     names = _names(meta["feature_names"])
     source, target = (_samples(meta[side], side, arrays, names) for side in ("source", "target"))
@@ -209,7 +216,27 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     model._keep(cost, Problem(source, target, a, b, names), solution, matched, space)
     model.report_ = report
     model._set_outcome()
+    if model.fdr is not None:
+        priors = None if replicate is None else _priors(arrays["priors"], source.shape[1])
+        model.threshold_ = Threshold(float(model.fdr), _scores(arrays["scores"]), priors)
+        model._calibrated_with = model.fdr, model.pool
+    elif "scores" in arrays:
+        raise ModelFileError("it has scores of its entries without a false-discovery rate")
     return model
+
+
+def _scores(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """How often each score occurs, as a threshold has them."""
+    if counts.dtype != np.int64 or counts.shape != (N_BINS,) or counts.min() < 0 or float(counts.sum()) > LARGEST:
+        raise ModelFileError("the scores of its entries are not what belongs there")
+    return counts
+
+
+def _priors(priors: NDArray[Any], width: int) -> NDArray[np.float64]:
+    """What ratios of variances are expected to be, as a threshold has it."""
+    if priors.dtype != np.float64 or priors.shape != (3, width) or not (np.isfinite(priors) & (priors >= 0)).all():
+        raise ModelFileError("the variances of its replicates are not what belongs there")
+    return priors
 
 
 def _cost(entry: dict[str, Any], arrays: Arrays) -> Cost:
@@ -247,14 +274,14 @@ def _pool(entry: Any, arrays: Arrays) -> Any:
     return _labels(_names(entry["labels"]), arrays["pool_codes"], "pool")
 
 
-def _within(entry: Any, arrays: Arrays) -> Any:
-    """The parameter `within`, from what `_describe_within` made of it."""
+def _within(entry: Any, parameter: str, arrays: Arrays) -> Any:
+    """The parameter `within` or `replicate`, from what `_describe_within` made of it."""
     if entry is None:
         return None
     names = _names(entry, "groups")
     if names is None or len({str(name) for name in names}) < names.size:
         raise ModelFileError("its groups do not have names of their own")
-    return tuple(_labels(names, arrays[f"within_{side}"], "within") for side in ("source", "target"))
+    return tuple(_labels(names, arrays[f"{parameter}_{side}"], parameter) for side in ("source", "target"))
 
 
 def _labels(names: NDArray[Any] | None, codes: NDArray[Any], what: str) -> NDArray[Any]:
@@ -292,6 +319,9 @@ def _space(
         if axes.ndim != 2 or axes.shape[0] != d or offset.shape != axes.shape[1:] or axes.shape[1] == 0:
             raise ModelFileError("its components do not fit its features")
         learned = Coordinates(Components(_finite(axes), _finite(offset)))
+        if "source_coordinates" in arrays:  # without what is particular to replicates
+            known = given_coordinates((arrays["source_coordinates"], arrays["target_coordinates"]), *pair)
+            learned = replace(learned, given=known.given)
     if match is not None and learned is None:
         raise ModelFileError("the coordinates of its match are absent")
     matched = None if match is None else learned

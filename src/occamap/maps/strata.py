@@ -19,14 +19,14 @@ Rows = NDArray[np.int64]
 Solved = tuple[Solution, str, str]  # and where the costs were, and why
 
 
-def check_within(within: Any) -> None:
+def check_within(within: Any, parameter: str = "within") -> None:
     """Raise unless it is None or a pair of arrays of labels."""
     if within is None:
         return
     if not isinstance(within, tuple | list) or len(within) != 2:
-        raise InputError(f"within must be None or a pair of arrays, the labels of X and of Y; got {within!r:.80}")
+        raise InputError(f"{parameter} must be None or a pair of arrays, the labels of X and of Y; got {within!r:.80}")
     for name, labels in zip("XY", within, strict=True):
-        check_labels(labels, "within", f"sample of {name}")
+        check_labels(labels, parameter, f"sample of {name}")
 
 
 def check_labels(labels: Any, name: str, what: str, n: int | None = None) -> NDArray[Any]:

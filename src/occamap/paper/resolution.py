@@ -183,7 +183,7 @@ def _compare(data: Comparison, sizes: list[int]) -> Iterator[dict[str, Any]]:
         return fitted, cells.layers["occamap_displacement"][control]
 
     def field(fitted: oc.MongeMap) -> Floats:
-        parameters = {**fitted.get_params(), "pool": None}
+        parameters = {**fitted.get_params(), "pool": None, "fdr": None}
         step = oc.flow(X, Y, step=1.0, n_steps=1, geometry="euclidean", **parameters)
         return np.asarray((X - step[1]).toarray())
 

@@ -13,7 +13,7 @@ QUESTION = "groupby control target layer use_genes counts"
 MAP = "cost k epsilon epsilon_scale relax pool"
 GENES = "gene_sets l1_ratio frozen weights"
 ASKED = {  # parameters that are options of the same name
-    "fit": f"{QUESTION} {MAP} match within gamma max_density {GENES} by replicate subsamples max_memory threads "
+    "fit": f"{QUESTION} {MAP} match within fdr gamma max_density {GENES} by replicate subsamples max_memory threads "
     "write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
     "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax pool "
@@ -21,7 +21,7 @@ ASKED = {  # parameters that are options of the same name
 }
 NAMES = {"close_ups": "close-up"}
 REPEATED = "targets", "close_ups", "frozen"
-CHOSEN = {"gamma": "auto", "match": "none"}  # γ by held-out cells, who match in all genes
+CHOSEN = {"gamma": "auto", "match": "none", "fdr": None}  # γ by held-out cells, who match in all genes
 NO_GAMMA, NO_RELAX = {"sql2", "sql2_pca"}, {"sql2"}
 
 

@@ -124,7 +124,9 @@ def _choice(run: Run) -> Choice | None:
 def _why(run: Run, made: Choice | None) -> str:
     asked, result = run.record.parameters, run.record.result
     epsilon = f"ε = {result['epsilon']:.4g} (by the rule: {result['epsilon_rule']})"
-    if asked["cost"] == "sql2" or result["gamma"] is None:
+    if result.get("fdr") is not None:
+        values = {"fdr": f"A false-discovery rate of {100 * result['fdr']:g} %", "epsilon": epsilon}
+    elif asked["cost"] == "sql2" or result["gamma"] is None:
         values = {"epsilon": epsilon}
     else:
         values = {"gamma": f"γ = {result['gamma']:.4g}", "epsilon": epsilon}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,8 @@ FINE, CARE = "fine", "care"
 FIRST = 20  # genes whose stability is counted
 SURE = 0.8  # share of them that counts as stable
 UNLIKE = 1.5  # how many times as large a group's share may be on one side
+WIDER = 1.15  # of large scores of null maps, beside a normal distribution, from which on q-values are too small
+NARROWER = 0.9  # and below which they are larger than need be
 SMALL = 0.02  # share of a group below which it is not counted
 
 
@@ -26,6 +30,8 @@ class Item:
     level: str
     what: str
     told: str
+    lines: tuple[str, ...] = ()
+    """Points of lines to draw, in a square from 0,0 at its upper left to 100,100."""
 
 
 def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
@@ -40,8 +46,8 @@ def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
             Item(
                 CARE,
                 "Held-out cells",
-                "No cells were held out to choose γ and ε, so nothing here says whether other cells would move so. The "
-                "section on the choice has the command that checks it.",
+                "No cells were held out, so nothing here says whether the map predicts other cells. The section on the "
+                "choice has the command that checks it.",
             )
         )
     else:
@@ -92,10 +98,13 @@ def _replicates(record: RunRecord) -> list[Item]:
 
 
 def _noise(record: RunRecord) -> list[Item]:
+    """What null maps show: what moves where nothing has changed, and whether scores are as rare as they should be."""
     result = record.result
     if "null" not in result:
         return []
     null, beyond = result["null"], int(result["n_genes_beyond_null"])
+    if null.get("expected"):
+        return [_calibration(null)]
     told = (
         f"Between two random parts of the control cells ({null['n_cells']:,} and {null['n_targets']:,}), where nothing "
         f"has changed, {null['density']:.1%} of the entries move ({result['density']:.1%} here), and no gene by more "
@@ -103,6 +112,33 @@ def _noise(record: RunRecord) -> list[Item]:
         "averages over cells; small moves of single cells are noise."
     )
     return [Item(FINE if beyond else CARE, "Noise", told)]
+
+
+def _calibration(null: dict[str, Any]) -> Item:
+    """Scores of maps between parts of the control cells, beside those of a normal distribution."""
+    told = (
+        f"In {null['n_maps']} maps between two random parts of the control cells ({null['n_cells']:,} and "
+        f"{null['n_targets']:,}), where nothing has changed, {null['density']:.2%} of the entries move."
+    )
+    width = null.get("width")
+    if width is None:
+        return Item(CARE, "Error rate", f"{told} There are too few cells to check the error rate further.")
+    lines = tuple(_points(null["expected"], scores) for scores in null["observed"])
+    if width > WIDER:
+        told += f" Large scores are {width - 1:.0%} larger there than they should be, so q-values are too small."
+        return Item(CARE, "Error rate", told, lines)
+    rare = "as rare there as they should be" if width > NARROWER else "rarer there than they need to be"
+    told += (
+        f" Large scores are {rare} (the picture has observed against expected ones; on the diagonal they are equal), "
+        "so the error rate of the entries holds for these cells."
+    )
+    return Item(FINE, "Error rate", told, lines)
+
+
+def _points(expected: Sequence[float], observed: Sequence[float]) -> str:
+    """A line of observed against expected scores up to 5, without those that could not be told."""
+    pairs = zip(expected, observed, strict=True)
+    return " ".join(f"{20 * x:.1f},{100 - 20 * min(y, 5.0):.1f}" for x, y in pairs if y > 0)
 
 
 def _stability(record: RunRecord, view: View) -> list[Item]:

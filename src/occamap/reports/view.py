@@ -31,7 +31,10 @@ LEAST = 1e-9  # of the largest variance: what is below is rounding
 MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
 TINY = "q", "wilcoxon_p_adjusted"  # smaller than single precision can hold
-NUMBERS = "share", "mean", "low", "high", "frequency", "expected_false", "observed", *TINY  # of a gene
+NUMBERS = (  # of a gene
+    "share", "mean", "low", "high", "log2_fold_change", "q", "observed", "frequency", "expected_false",
+    "wilcoxon_p_adjusted",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

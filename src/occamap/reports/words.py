@@ -110,6 +110,7 @@ def methods(record: RunRecord, view: View) -> str:
     source = asked["layer"] or "X"
     counts = NORMALISED if asked["counts"] == "normalize" else ""
     gamma = "" if result["gamma"] is None else f", γ = {result['gamma']:.4g}"
+    gamma += _rate(result)
     how = ""
     if record.command == "path":
         how = f" γ was chosen among {len(result['gammas'])} values, on {asked['splits']} splits of the cells."
@@ -134,6 +135,17 @@ def methods(record: RunRecord, view: View) -> str:
         f"{result['effective_targets']:.1f} effective targets a cell; status: {result['status']}."
         f"{pooled}{single}{how}{relax}{prox}{halves} Seed {record.seed}. {PAPER}"
     )
+
+
+def _rate(result: dict[str, Any]) -> str:
+    """How the penalty follows from a false-discovery rate, if it does."""
+    if result.get("fdr") is None:
+        return ""
+    rate = f"a false-discovery rate of {result['fdr']:g} over all cells and genes (Benjamini-Hochberg)"
+    if result["critical"] is None:
+        return f", with a penalty for each cell and gene; nothing stood out at {rate}"
+    penalty = f"{result['critical']:.3g} standard errors of its shift"
+    return f", with a penalty for each cell and gene of {penalty}, for {rate}"
 
 
 def _resolution(asked: dict[str, Any], result: dict[str, Any]) -> str:

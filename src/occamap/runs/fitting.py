@@ -20,26 +20,27 @@ from occamap._kept import keeping
 from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning
-from occamap.genes import Null, null_map
+from occamap.genes import Null, null_maps
 from occamap.maps import MongeMap
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
 from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import file_name, fingerprint, run_directory, writing
 from occamap.runs.heard import hearing
-from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage
+from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, no_stage, unless_none
 from occamap.scale import connect
 from occamap.selection import MongeMapCV
+from occamap.tl.calibration import put_calibration
 from occamap.tl.cells import labels
 from occamap.tl.gene_table import gene_tables
-from occamap.tl.stored import read, resolution
+from occamap.tl.monge_map import RATE
+from occamap.tl.stored import critical, read, resolution
 
 KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
 HALF = 0.5  # of the control cells
 FEWEST = 4  # control cells that have two halves
 SOME = 3  # frozen genes that a record names
-RATE = 0.1  # false-discovery rate of the genes that a headline counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ def fit(
             asked |= {"replicate": replicate, "on_cluster": dask is not None}
             pieces = held.enter_context(keeping(directory, fingerprint(found, command, asked, max_memory, seed)))
             shared = {"max_memory": max_memory, "n_jobs": threads, "random_state": seed, "client": client}
-            model = _learn(adata, question, filled, shared, stage)
+            model = _learn(adata, question, filled, shared | _replicate(filled, replicate), stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
             again |= {"max_memory": max_memory, "replicate": replicate}
             table, groups = _tables(adata, again, stage)
@@ -179,6 +180,11 @@ def _learn(adata: Any, question: Question, options: MapOptions, shared: dict[str
         return tl.monge_map(adata, **asked, verbose=False, key_added=KEY)
 
 
+def _replicate(options: MapOptions, replicate: str | None) -> dict[str, Any]:
+    """The column of replicates, for maps that test what moves; other maps have no use for it."""
+    return {} if replicate is None or unless_none(options.fdr) is None else {"replicate": replicate}
+
+
 def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     """The genes, and those of each group if asked for, with one warning for all subsamples."""
     count = asked["subsamples"]
@@ -211,14 +217,17 @@ def _sets_used(adata: Any) -> dict[str, Any]:
 
 
 def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:
-    """The map between halves of the control cells, for comparison, where maps are fitted to halves at all."""
+    """Maps between halves of the control cells, for comparison, where maps are fitted to halves at all."""
     stored = read(adata, KEY)
     control = stored.cells("control")
     if not subsamples or control.shape[0] < FEWEST:
         return None
     like = stored.unfitted().set_params(**settings)
-    with hearing(show=False), stage("a null map: control to control"):
-        return null_map(like, control, np.random.default_rng([seed, 1]))
+    with hearing(show=False), stage("null maps: control to control"):
+        found = null_maps(like, control, np.random.default_rng([seed, 1]))
+    if found.expected:
+        put_calibration(adata, KEY, found)
+    return found
 
 
 def _cells(adata: Any, by: str | None) -> Any:
@@ -271,7 +280,7 @@ def _result(
     compared: dict[str, Any] = {}
     if null is not None:
         beyond = int((table["mean"].abs() > null.largest_mean).sum())
-        compared = {"null": asdict(null), "n_genes_beyond_null": beyond}
+        compared = {"null": asdict(null) | {"width": null.width}, "n_genes_beyond_null": beyond}
     return {
         **outcome(model),
         "match": resolution(model)["match"],
@@ -280,7 +289,7 @@ def _result(
         "n_cells": len(rows),
         "n_targets": report.n_targets,
         "n_genes": len(table),
-        **_tested(table),
+        **_tested(table, RATE if model.fdr is None else model.fdr),
         "n_genes_in_half": int((table["share"] >= HALF).sum()),
         "median_genes_per_cell": float(rows["n_genes"].median()),
         "median_distance": float(rows["distance"].median()),
@@ -290,11 +299,11 @@ def _result(
     }
 
 
-def _tested(table: Any) -> dict[str, Any]:
-    """How many genes differ at the false-discovery rate of the headline, if they were tested at all."""
+def _tested(table: Any, rate: float) -> dict[str, Any]:
+    """How many genes differ at a false-discovery rate, if they were tested at all."""
     if table["q"].isna().all():
         return {}
-    found = {"false_discovery_rate": RATE, "n_genes_found": int((table["q"] <= RATE).sum())}
+    found = {"false_discovery_rate": rate, "n_genes_found": int((table["q"] <= rate).sum())}
     return found | ({"n_replicates": int(table["n_replicates"].iloc[0])} if "n_replicates" in table else {})
 
 
@@ -324,8 +333,16 @@ def outcome(model: MongeMap) -> dict[str, Any]:
         "message": report.message,
         "epsilon": report.epsilon,
         "epsilon_rule": report.epsilon_rule,
-        "gamma": getattr(model.cost, "gamma", None),
+        "gamma": getattr(model.cost, "gamma", None) if model.fdr is None else None,
+        **_rate(model),
         "effective_targets": report.effective_targets,
         "costs": report.operator,
         "costs_choice": report.choice,
     }
+
+
+def _rate(model: MongeMap) -> dict[str, Any]:
+    """The false-discovery rate of the entries that move, and what it asks of them."""
+    if model.fdr is None:
+        return {"fdr": None}
+    return {"fdr": model.fdr, "critical": critical(model), "n_tested": model.threshold_.n_tested}

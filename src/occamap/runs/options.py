@@ -9,6 +9,7 @@ from typing import Any
 
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
+from occamap.tl.monge_map import RATE
 
 AUTO, NONE = "auto", "none"
 COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
@@ -46,8 +47,8 @@ class Question:
 class MapOptions:
     """The map to learn; None takes the default, where there is one. `gamma` and `epsilon` may be "auto".
 
-    `gene_sets`, `l1_ratio`, `frozen`, `weights`, `pool` and `match` are as for `tl.monge_map`, with "none"
-    for None in the last two; with the first, the cost is "grouplasso".
+    `gene_sets`, `l1_ratio`, `frozen`, `weights`, `pool`, `match` and `fdr` are as for `tl.monge_map`, with "none" for
+    None in the last three; with the first, the cost is "grouplasso".
     """
 
     cost: str | None = None
@@ -63,6 +64,7 @@ class MapOptions:
     weights: str | None = None
     pool: int | str = AUTO
     match: int | str = AUTO
+    fdr: float | str | None = AUTO
 
     @property
     def chosen(self) -> bool:
@@ -89,7 +91,7 @@ class MapOptions:
     @property
     def asked(self) -> dict[str, Any]:
         """What is said of the penalty, as arguments of `tl.monge_map`."""
-        single = {"frozen": self.frozen, "weights": self.weights, "gammas": self.gammas}
+        single = {"frozen": self.frozen, "weights": self.weights, "gammas": self.gammas, "fdr": unless_none(self.fdr)}
         if self.gene_sets is None and (self.gamma is not None or self.cost == "sql2"):
             return {"cost": replace(self, frozen=None, weights=None).penalty, **single}
         gamma = None if self.gamma == AUTO else self.gamma
@@ -116,6 +118,7 @@ class MapOptions:
             )
         return replace(
             self,
+            fdr=self._fdr(cost),
             cost=cost,
             gamma=GAMMA if self.gamma is None and cost not in ("sql2", *BY_NOISE) else self.gamma,
             epsilon=epsilon,
@@ -124,6 +127,14 @@ class MapOptions:
             max_density=MAX_DENSITY if self.gamma == AUTO and self.max_density is None else self.max_density,
             l1_ratio=0.0 if self.gene_sets is not None and self.l1_ratio is None else self.l1_ratio,
         )
+
+    def _fdr(self, cost: str) -> float | str | None:
+        """The rate that holds: by default 10 %, unless something else sets the penalty."""
+        if self.fdr != AUTO:
+            return self.fdr
+        others = self.gamma, self.weights, self.gene_sets
+        tested = cost == "l1" and NONE not in (self.pool, self.match) and self.epsilon != AUTO
+        return RATE if tested and all(value is None for value in others) else None
 
     def _cost(self) -> str:
         """The name of the cost, and whether it goes with gene sets, frozen genes and weights as they are asked for."""
@@ -185,7 +196,17 @@ def parse_number(text: str | None, name: str, auto: bool = True) -> float | str 
         raise InputError(f"{name} must be a number{' or auto' if auto else ''}; got {text!r}") from error
 
 
-def unless_none(value: int | str | None) -> int | str | None:
+def parse_rate(text: str) -> float | str:
+    """A rate, "auto" or "none", from what was typed.
+
+    >>> parse_rate("0.05"), parse_rate("none")
+    (0.05, 'none')
+    """
+    found = text if text == NONE else parse_number(text, "fdr")
+    return AUTO if found is None else found
+
+
+def unless_none(value: Any) -> Any:
     """None for "none"; else as it is."""
     return None if value == NONE else value
 
@@ -205,7 +226,8 @@ def parse_pool(text: str) -> int | str | None:
     >>> parse_pool("30"), parse_pool("none")
     (30, None)
     """
-    return unless_none(parse_count(text))
+    found: int | str | None = unless_none(parse_count(text))
+    return found
 
 
 def parse_numbers(text: str, name: str) -> list[float]:

@@ -14,8 +14,10 @@ from occamap.errors import InputError, InputWarning, MatchWarning
 from occamap.genes import ASSUMPTIONS, subsampled_means
 from occamap.genes import gene_table as tabulate
 from occamap.genes.effects import add_effects, effects
+from occamap.genes.fold_changes import why_not_logs
 from occamap.inference import FEWEST_REPLICATES
 from occamap.tl.cells import check_enough, labels
+from occamap.tl.resolution import AUTO
 from occamap.tl.stored import read
 
 MIXED = 0.5  # of the mass of a group: with less of it within the group, its rows describe other cells
@@ -26,7 +28,7 @@ def gene_table(
     *,
     key: str = "occamap",
     by: str | None = None,
-    replicate: str | None = None,
+    replicate: str | None = AUTO,
     subsamples: int = 0,
     top: int = 50,
     wilcoxon: bool = False,
@@ -47,10 +49,11 @@ def gene_table(
         A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
         Target cells are those of the group, too.
     replicate
-        A column of `adata.obs` with the donors, animals or batches that cells come from. Tests and intervals are then
-        across replicates, and hold for other donors; at least 3 in either condition are needed. Replicates in both
-        conditions are paired. Cells without an entry take no part in the tests. Without `replicate`, cells count as
-        independent: tests then hold for other cells of the same donors, and are far too sure about other donors.
+        A column of `adata.obs` with the donors, animals or batches that cells come from; "auto" is that of the map, if
+        it has one. Tests and intervals are then across replicates, and hold for others of them; at least 3 in either
+        condition are needed. Replicates in both conditions are paired. Cells without an entry take no part in the
+        tests. Without replicates, cells count as independent: tests then hold for other cells of the same donors, and
+        are far too sure about other donors.
     subsamples
         Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
         pairs that share no cell, so take an even number.
@@ -81,6 +84,10 @@ def gene_table(
     - `observed`: the mean of the target cells minus that of the control cells, without any map
     - `difference`: the mean of the matched target cells minus that of the control cells, in the units of the data;
       `difference_low`, `difference_high`: its 95 % interval
+    - `log2_fold_change`: log2 of the mean normalised count of the matched target cells over that of the control cells.
+      One count in 10,000, in one cell of the group, is added to either side, so that genes seen on one side only have a
+      finite value. Values are taken for natural logs of 1 + counts, or for logs to the base that `scanpy.pp.log1p`
+      noted in `adata.uns["log1p"]`; NaN, with a warning, if they are visibly not logs: scaled values or raw counts
     - `p`, `q`: of a two-sided test that `difference` is 0, and the false-discovery rate at which the gene is found
       (Benjamini and Hochberg), over all genes or, with `by`, over all genes of all groups; NaN where there is nothing
       to test: genes without counts, groups with one cell, fewer than 3 replicates
@@ -142,6 +149,8 @@ def gene_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
+    if replicate == AUTO:
+        replicate = stored.design.replicate
     check_count(subsamples, "subsamples", 0)
     if subsamples == 1:
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
@@ -172,7 +181,12 @@ def gene_tables(
     shares = np.bincount(groups, minlength=len(names)) / groups.size
     everyone = None if means is None else np.einsum("sgt,g->st", means, shares)
     whole, match = table(slice(None), slice(None), everyone), stored.match()
-    overall = effects(control, target, match, np.zeros(moves.shape[0], int), 1, replicates)
+    noted = stored.log_base()
+    reason = why_not_logs(control, target, noted)
+    base = noted if reason is None else None
+    if reason is not None:
+        _warn_of_other_units(reason)
+    overall = effects(control, target, match, np.zeros(moves.shape[0], int), 1, replicates, base)
     add_effects([whole], overall, stored.names)
     if replicate is not None and overall.n_replicates is not None:
         _warn_of_few(replicate, int(overall.n_replicates[0]))
@@ -185,10 +199,19 @@ def gene_tables(
             rows = table(groups == code, others == code, None if means is None else means[:, code])
             rows.insert(rows.columns.get_loc("observed") + 1, "matched_within", kept[code])
             found[group] = rows
-    tested = effects(control, target, match, np.where(known[groups], groups, -1), len(found), replicates)
+    tested = effects(control, target, match, np.where(known[groups], groups, -1), len(found), replicates, base)
     add_effects(list(found.values()), tested, stored.names)
     _warn_of_mixing(by, {str(name): float(kept[code]) for code, name in enumerate(names) if name is not None})
     return whole, pd.concat(found, names=[by])
+
+
+def _warn_of_other_units(reason: str) -> None:
+    """Warn that fold changes cannot be computed."""
+    warnings.warn(
+        f"log2_fold_change is NaN: the cells must hold log1p of normalised counts, but have {reason}",
+        InputWarning,
+        stacklevel=4,
+    )
 
 
 def _warn_of_few(replicate: str, count: int) -> None:

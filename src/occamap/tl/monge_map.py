@@ -5,21 +5,38 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+
 from occamap._memory import foreseeing
+from occamap._validate import check_number
 from occamap.costs import L1, Cost, SqL2
-from occamap.errors import InputError, MatchWarning, SelectionWarning
+from occamap.errors import InputError, InputWarning, MatchWarning, SelectionWarning
+from occamap.inference import FEWEST_REPLICATES
 from occamap.maps import MongeMap
 from occamap.maps.noise import pooled_error
 from occamap.selection import MongeMapCV
 from occamap.selection.diagnostics import WEAK
-from occamap.tl.cells import SMALLEST, check_adata, check_key, genes_of, pair_of, pair_within, samples
+from occamap.tl.cells import (
+    SMALLEST,
+    Rows,
+    check_adata,
+    check_key,
+    genes_of,
+    pair_of,
+    pair_with_replicates,
+    pair_within,
+    samples,
+)
 from occamap.tl.penalty import penalty_of
-from occamap.tl.resolution import AUTO, match_of, pool_of, within_of
+from occamap.tl.resolution import AUTO, match_of, pool_of, replicate_of, within_of
 from occamap.tl.stored import Design, write
 
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
 MOVING = 0.25  # the share of entries that is taken to move, where a number for a budget is named
 TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
+RATE = 0.1  # false-discovery rate of the entries that move, where nothing else is asked for
+FEWEST_POOLED = 30  # cells of a neighbourhood; with fewer, the choice of neighbours is in the test
+FEWEST_TESTED = 3  # cells in a condition that can be tested
 MATCH = 30  # principal components that cells are matched on, where nothing else is asked for
 
 
@@ -39,6 +56,7 @@ def monge_map(
     l1_ratio: float | None = None,
     frozen: Any = None,
     weights: Any = None,
+    fdr: float | str | None = AUTO,
     epsilon: float | str = TARGETS,
     epsilon_scale: str | None = None,
     ties: str = "zero",
@@ -46,6 +64,7 @@ def monge_map(
     pool: int | str | None = AUTO,
     match: int | str | None = AUTO,
     within: str | None = None,
+    replicate: str | None = None,
     reach: float | None = None,
     tol: float = 1e-4,
     max_iter: int = 2000,
@@ -77,10 +96,9 @@ def monge_map(
         Such as `L1(1.0)`: the penalty and its strength γ; `L1` with the default γ if not given. Or the penalty alone,
         such as `STVS`: then held-out cells choose γ.
     gamma
-        Strength of the penalty where `cost` is not given; larger values move fewer genes. By default it keeps out the
-        noise of the cells: 6.5 standard errors of the difference between a neighbourhood and its targets, for the
-        200th most variable gene. With `pool=None` it is 0.3. With `gene_sets` it is
-        2 standard errors, or 3 with `pool=None`.
+        Strength of one penalty for all genes, instead of `fdr`; larger values move fewer genes. Without `fdr`, it is
+        6.5 standard errors of the difference between a neighbourhood and its targets by default, for the 200th most
+        variable gene. With `pool=None` it is 0.3. With `gene_sets` it is 2 standard errors, or 3 with `pool=None`.
     gammas
         "auto", or several γ: then held-out cells choose among them, whatever γ `cost` has.
     gene_sets
@@ -97,6 +115,13 @@ def monge_map(
         What a gene pays for a move, as weights of the `L1` penalty: {name or pattern: weight}, such as {"ISG*": 0.5}
         (others have 1; of several patterns the last counts); a column of `adata.var`; a Series by gene name; a number
         for each gene of adata; or "dispersion", in proportion to the standard deviation over the control cells.
+    fdr
+        The false-discovery rate of the displacements: of all entries (control cell × gene) that move, at most this
+        share is expected to be false. Each gene of each neighbourhood then has a penalty of its own, a multiple of the
+        standard error of its shift, and displacements have q-values. "auto" is 0.1 where nothing else sets the penalty
+        (`cost`, `gamma`, `gammas`, `gene_sets`, `weights`) and cells are pooled and matched on components; else None,
+        no error rate. Without `replicate`, it takes cells as independent. A displacement is that of a neighbourhood:
+        cells in it that respond otherwise are not seen.
     epsilon, epsilon_scale
         As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`), or
         as near to 10 as the numbers of cells allow (`map.report_.epsilon_rule` says so): 37 for 80 control and 1,500
@@ -120,6 +145,12 @@ def monge_map(
         keeps out the noise of the smallest. Groups with fewer than 20 cells on either side are left out, with a
         warning. Without `within`, cells may be matched across groups; `matched_within` in `tl.gene_table(by=…)` is
         the share that is matched within its own group.
+    replicate
+        A column of `adata.obs` with the donors, animals or batches that cells come from, at least 3 in either
+        condition. Displacements are then tested across replicates, so that `fdr` and the q-values hold for others of
+        them; replicates in both conditions are paired. What is particular to a replicate is taken out of the
+        coordinates before cells are matched, within the groups of `within` if given. Cells without an entry are left
+        out, with a warning. With fewer than 3, a warning says so, and displacements have no q-values.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -140,6 +171,8 @@ def monge_map(
     Writes
     ------
     - `adata.layers["occamap_displacement"]`: the displacement of each control cell, CSR (other cells are empty)
+    - `adata.layers["occamap_q"]`: with `fdr`, the q-values of the same entries: the false-discovery rate at which each
+      is found, over all control cells and genes (Benjamini and Hochberg)
     - `adata.var["occamap_share"]`, `["occamap_mean"]`: the share of control cells in which a gene moves, and how far on
       average over all of them; NaN for genes that were not used
     - `adata.obs["occamap_n_genes"]`, `["occamap_distance"]`, `["occamap_response"]`: how many genes move in a control
@@ -162,8 +195,9 @@ def monge_map(
     """
     check_adata(adata)
     check_key(key_added)
-    design = Design(str(groupby), str(control), str(target), layer, counts, within)
     pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
+    if replicate is not None:
+        pair = pair_with_replicates(adata, replicate, pair)
     if within is not None:
         pair, left_out = pair_within(adata, within, pair)
         _warn_of_left_out(within, left_out)
@@ -174,12 +208,21 @@ def monge_map(
         raise InputError(f"gamma must not be given with gammas, among which held-out cells choose; got {gamma!r}")
     given = {"cost": cost, "gamma": gamma, "gene_sets": gene_sets, "l1_ratio": l1_ratio}
     pooled = pool_of(adata, pool, pair[0])
+    if isinstance(match, str) and match == AUTO:
+        match = None if isinstance(cost, type) or gammas is not None or epsilon == AUTO else MATCH
+    others = given | {"gammas": gammas, "weights": weights, "epsilon": "auto" if epsilon == AUTO else None}
+    fdr = _fdr(fdr, others, pooled, match, min(source.n_obs, targets.n_obs))
+    if replicate is not None:
+        if fdr is None:
+            raise InputError("replicate must be given only with fdr, the false-discovery rate across replicates")
+        fdr, replicate = _enough_replicates(adata, replicate, pair, fdr)
+    design = Design(str(groupby), str(control), str(target), layer, counts, within, replicate)
 
     def error(free: Any) -> float:
         return pooled_error(source.X[:, free], targets.n_obs, pooled, strata)
 
     noise = None if pooled is None else error
-    asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights, error=noise)
+    asked = penalty_of(adata, genes, source.X, **given, frozen=frozen, weights=weights, error=noise, fdr=fdr)
     penalty = asked.cost
     if epsilon == AUTO and epsilon_scale is not None:
         raise InputError(f"epsilon_scale must not be given with epsilon='auto'; got {epsilon_scale!r}")
@@ -187,9 +230,7 @@ def monge_map(
     if chosen and not (pooled is None or isinstance(pooled, int | str)):
         raise InputError(f"pool must be None, 'auto' or a number where held-out cells choose; got {pool!r}")
     scale = epsilon_scale or ("mean" if epsilon == AUTO else "perplexity")
-    if isinstance(match, str) and match == AUTO:
-        match = None if chosen else MATCH
-    elif match is not None and chosen:
+    if match is not None and chosen:
         raise InputError(f"match must be None where held-out cells choose; got {match!r}: give gamma and epsilon")
     if within is not None and (chosen or match is None):
         where, remedy = "if cells are matched in all genes", "match on components, such as 30"
@@ -197,7 +238,8 @@ def monge_map(
             where, remedy = "if held-out cells choose γ or ε", "give both"
         raise InputError(f"within must not be given {where}; got {within!r}: {remedy}")
     if not chosen:
-        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair), "within": strata}
+        given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair)}
+        given |= {"within": strata, "fdr": fdr, "replicate": replicate_of(adata, replicate, pair)}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)
@@ -224,8 +266,8 @@ def monge_map(
         fitted = search.best_map_
         fitted.selection_ = search
     noted = {**asked.asked, "pool": pool, "match": match}
-    moves = fitted.displacement(source, client)
-    write(adata, key_added, design, pair[0], genes, moves, fitted, noted, pair[1])
+    moves, q = (fitted.displacement(source, client), None) if fdr is None else fitted._tested(source)
+    write(adata, key_added, design, pair[0], genes, moves, fitted, noted, pair[1], q)
     if asked.sets is not None:
         adata.uns[key_added]["gene_sets"] = asked.sets.record()
     if hasattr(fitted, "selection_"):
@@ -233,6 +275,56 @@ def monge_map(
         if fitted.selection_.diagnostics_.weak:
             warnings.warn(WEAK, SelectionWarning, stacklevel=2)
     return fitted
+
+
+def _fdr(fdr: Any, others: dict[str, Any], pool: Any, match: Any, fewest: int) -> float | None:
+    """The false-discovery rate to use: as asked for, or the default where nothing else sets the penalty.
+
+    `others` are the parameters that set the penalty otherwise; `fewest` is the number of cells on the smaller side.
+    """
+    if isinstance(fdr, str) and fdr == AUTO:
+        free = all(value is None for value in others.values()) and pool is not None and match is not None
+        fdr = RATE if free else None
+    if fdr is None:
+        return None
+    if isinstance(fdr, str) or not 0 < check_number(fdr, "fdr", 0, 1) < 1:
+        raise InputError(f"fdr must be 'auto', None or between 0 and 1, such as 0.1; got {fdr!r}")
+    if others["gammas"] is not None or others["epsilon"] is not None:
+        raise InputError("fdr must not be given where held-out cells choose γ or ε: give epsilon, and no gammas")
+    if isinstance(pool, int | np.integer) and pool < FEWEST_POOLED:
+        warnings.warn(
+            f"With neighbourhoods of {pool} cells more displacements are false than fdr says: take pool='auto', or "
+            f"{FEWEST_POOLED} cells or more",
+            InputWarning,
+            stacklevel=3,
+        )
+    if fewest < FEWEST_TESTED:
+        warnings.warn(
+            f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test: displacements have no "
+            "q-values",
+            InputWarning,
+            stacklevel=3,
+        )
+        return None
+    return float(fdr)
+
+
+def _enough_replicates(
+    adata: Any, replicate: str, pair: tuple[Rows, Rows], fdr: float
+) -> tuple[float | None, str | None]:
+    """The rate and the column as they are, or neither of them, with a warning, if there are too few replicates."""
+    found = replicate_of(adata, replicate, pair)
+    fewest = min(len(set(side)) for side in found) if found is not None else 0
+    if fewest >= FEWEST_REPLICATES:
+        return fdr, replicate
+    warnings.warn(
+        f"replicate must have at least {FEWEST_REPLICATES} groups in either condition; adata.obs[{replicate!r}] has "
+        f"{fewest} in one of them, so displacements have no q-values: leave replicate out to test cells as if they "
+        "were independent",
+        InputWarning,
+        stacklevel=3,
+    )
+    return None, None
 
 
 def _warn_of_left_out(within: str, left_out: dict[str, tuple[int, int]]) -> None:

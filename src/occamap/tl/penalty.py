@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from occamap._validate import check_number
-from occamap.costs import L1, Cost, GroupLasso
+from occamap.costs import L1, Cost, GroupLasso, SqL2
 from occamap.errors import InputError
 from occamap.maps.noise import NOISE
 from occamap.tl.cells import Mask
@@ -46,12 +46,23 @@ def penalty_of(
     frozen: Any,
     weights: Any,
     error: Callable[[Mask], float] | None = None,
+    fdr: float | None = None,
 ) -> Penalty:
     """The penalty, or an `InputError` for what does not go together; `control` are the control cells.
+
+    With `fdr`, which sets the penalty by itself, the cost only says which genes are frozen.
 
     error(free) is the standard error of a pooled difference in the genes that are free to move, of which the default
     strength is a multiple; None if the map is not pooled.
     """
+    if fdr is not None:
+        asked = {"cost": cost, "gamma": gamma, "gene_sets": gene_sets, "l1_ratio": l1_ratio, "weights": weights}
+        for name, value in asked.items():
+            if value is not None:
+                raise InputError(f"{name} must not be given with fdr, which sets the penalty: leave one of them out")
+        if frozen is None:
+            return Penalty(SqL2(), False)
+        return _weighted(adata, genes, control, lambda _: 0.0, False, None, frozen, None)
     if gamma is not None:
         if cost is not None:
             raise InputError(f"gamma must not be given with cost, which has its own; got {gamma!r}")

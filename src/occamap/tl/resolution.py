@@ -1,4 +1,4 @@
-"""What `pool`, `match` and `within` name in an AnnData: columns of obs, a graph in obsp, coordinates in obsm."""
+"""What `pool`, `match`, `within` and `replicate` name in an AnnData: columns, a graph in obsp, coordinates in obsm."""
 
 from __future__ import annotations
 
@@ -76,4 +76,14 @@ def within_of(adata: Any, within: str | None, pair: tuple[Rows, Rows]) -> tuple[
     if within is None:
         return None
     found = labels(adata, within, "within")
+    return found[pair[0]].astype(str), found[pair[1]].astype(str)
+
+
+def replicate_of(
+    adata: Any, replicate: str | None, pair: tuple[Rows, Rows]
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The replicates of these cells, as labels of both sides."""
+    if replicate is None:
+        return None
+    found = labels(adata, replicate, "replicate")
     return found[pair[0]].astype(str), found[pair[1]].astype(str)

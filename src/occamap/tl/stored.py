@@ -18,11 +18,11 @@ from occamap._record import versions, without_none
 from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.tl.cells import Mask, Rows, check_adata, labels, numbers, some
+from occamap.tl.cells import Mask, Rows, are_whole, check_adata, labels, numbers, some
 from occamap.tl.gene_sets import members_matrix
-from occamap.tl.resolution import match_of, pool_of, within_of
+from occamap.tl.resolution import match_of, pool_of, replicate_of, within_of
 
-SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory"
+SETTINGS = "epsilon", "epsilon_scale", "ties", "relax", "reach", "tol", "max_iter", "max_memory", "fdr"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Design:
     layer: str | None = None
     counts: str = "refuse"
     within: str | None = None
+    replicate: str | None = None
 
 
 DESIGN = tuple(field.name for field in fields(Design))
@@ -66,6 +67,9 @@ class Stored:
     def _pair(self) -> tuple[Rows, Rows]:
         groups = labels(self.adata, self.design.groupby)
         control, target = (np.flatnonzero(groups == name) for name in (self.design.control, self.design.target))
+        if self.design.replicate is not None:
+            known = np.array([entry is not None for entry in labels(self.adata, self.design.replicate, "replicate")])
+            control, target = control[known[control]], target[known[target]]
         if self.design.within is None:
             return control, target
         control = control[np.asarray(self.adata.obs[f"{self.key}_distance"].notna())[control]]
@@ -79,6 +83,21 @@ class Stored:
             return sp.csr_array((0, int(genes.sum())), dtype=np.float32)
         matrix = numbers(self.adata, rows, self.design.layer, self.design.counts, genes)
         return sp.csr_array(matrix)
+
+    def log_base(self) -> float:
+        """The base of logs among the numbers: the one that scanpy noted, or e, also for counts that are logged here."""
+        noted = self.adata.uns.get("log1p", {})
+        base = noted.get("base") if isinstance(noted, Mapping) else None
+        if base is None or (self.design.counts == "normalize" and self._holds_counts()):
+            return float(np.e)
+        if not isinstance(base, int | float | np.number) or not base > 1:
+            raise InputError(f"adata.uns['log1p']['base'] must be a number above 1, or None for e; got {base!r}")
+        return float(base)
+
+    def _holds_counts(self) -> bool:
+        """Whether the first cells have whole numbers only."""
+        some_rows = self.rows("control")[:50]
+        return are_whole(numbers(self.adata, some_rows, self.design.layer, "keep"))
 
     def moves(self) -> sp.csr_array:
         """The displacements of the control cells, in the genes that were used."""
@@ -145,6 +164,7 @@ class Stored:
             rest["pool"] = pool_of(self.adata, _scalar(params.get("pool")), rows[0])
             rest["match"] = match_of(self.adata, _scalar(params.get("match")), rows)
             rest["within"] = within_of(self.adata, self.design.within, rows)
+            rest["replicate"] = replicate_of(self.adata, self.design.replicate, rows)
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 
@@ -158,8 +178,9 @@ def write(
     fitted: MongeMap,
     asked: dict[str, Any] | None = None,
     targets: Rows | None = None,
+    q: sp.csr_array | None = None,
 ) -> None:
-    """Displacements to layers, genes to var, cells to obs, the match to obsp, parameters and status to uns.
+    """Displacements and q-values to layers, genes to var, cells to obs, the match to obsp, parameters, status to uns.
 
     `asked` are parameters to note beside those of the map.
     """
@@ -167,6 +188,10 @@ def write(
     with warnings.catch_warnings():  # a view becomes an AnnData of its own, as with scanpy's functions
         warnings.filterwarnings("ignore", category=UserWarning, message=".*view.*")
         adata.layers[f"{key}_displacement"] = _spread(moves, rows, np.flatnonzero(genes), (n, d))
+        if q is not None:
+            adata.layers[f"{key}_q"] = _spread(q, rows, np.flatnonzero(genes), (n, d))
+        elif f"{key}_q" in adata.layers:
+            del adata.layers[f"{key}_q"]
         share, mean = (np.full(d, np.nan) for _ in range(2))
         share[genes] = np.bincount(moves.indices, minlength=moves.shape[1]) / moves.shape[0]
         mean[genes] = column_sums(moves)[0] / moves.shape[0]
@@ -216,6 +241,7 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
     return without_none(
         {
             "params": {**resolution(fitted), **asked, **settings, "cost": describe_cost(fitted._forward.cost)},
+            **({} if fitted.fdr is None else {"critical": critical(fitted), "n_tested": fitted.threshold_.n_tested}),
             "status": str(report.status),
             "message": report.message,
             "epsilon": report.epsilon,
@@ -227,6 +253,12 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
             "versions": versions(),
         }
     )
+
+
+def critical(fitted: MongeMap) -> float | None:
+    """How many standard errors a move needs; None if nothing moves."""
+    found = fitted.threshold_.critical
+    return found if np.isfinite(found) else None
 
 
 def resolution(fitted: MongeMap) -> dict[str, Any]:

@@ -12,6 +12,7 @@ const GENE_COLUMNS = {
   frequency: { label: "in first", kind: "share", help: "Share of the fits to halves of the cells in which the gene is among the first (50, if not asked otherwise)" },
   expected_false: { label: "false at most", kind: "number", help: "Take all genes that are in the first as often or more often: so many at most, in expectation, are genes that a half of the cells picks no more often than a blind draw would" },
   observed: { label: "observed", kind: "move", help: "Mean of the target minus mean of the control cells, without any map" },
+  log2_fold_change: { label: "log2 change", kind: "move", help: "Log2 of the mean normalised count of the matched target cells over that of the control cells" },
   q: { label: "q", kind: "small", help: "The false-discovery rate at which the gene is found to differ between control cells and their matched target cells (Benjamini and Hochberg, over all genes)" },
   wilcoxon_p_adjusted: { label: "adjusted p", kind: "small", help: "Wilcoxon's rank-sum test of target against control cells, without any map; adjusted by Benjamini and Hochberg" },
 };

@@ -1,0 +1,260 @@
+"""How sure, entry by entry: false discoveries and power of the displacements that a false-discovery rate lets through.
+
+`python -m benchmarks.entries [planted] [donors] [nothing] [thinned] [interferon]` measures these parts, all if none is
+named, and writes benchmarks/results/entries.md and entries.json; parts that are not asked for are kept as they are
+there. `interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names.
+
+An entry is a gene in a control cell. It is found if its q-value is at or below the level, and false if nothing was
+planted in that gene for the true type of the cell. "False" is the mean share of false entries among those found (0
+where nothing is found), which the level should bound; "power" is the share of the planted entries that are found. ± is
+the standard error of the mean over data sets. Cells are simulated as in benchmarks/certainty.py; no map sees the types,
+unless "within types" is said. Wilcoxon's test is within the true types, and gives each cell the genes of its type.
+
+Thinned: counts are split at random into two halves; cells are matched and pooled on one, and displacements are read in
+the other. The interferon cells: control cells of eight donors, four against four in all 35 ways, where nothing differs
+but donors. Their map from half of the donors (both conditions) is compared with the other half: "false by sign" is
+twice the share of the entries found whose sign is not that of the difference of means within the annotated type there,
+which estimates the share of false ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+import occamap as oc
+import occamap.datasets.simulate as drawing
+from benchmarks.certainty import (
+    DESIGNS,
+    EMPTY,
+    LEVELS,
+    PLANTED,
+    RESULTS,
+    Row,
+    Tables,
+    simulate,
+    stored,
+    table,
+    wilcoxon,
+)
+from benchmarks.machine import facts
+from benchmarks.resolution import kang
+from occamap._validate import check_samples
+from occamap._workers import Workers
+from occamap.maps.components import principal_components
+
+Floats = NDArray[np.float64]
+ASKED = {"groupby": "condition", "control": "control", "target": "treated", "verbose": False, "fdr": max(LEVELS)}
+
+
+def q_of(adata: Any, **given: Any) -> Floats:
+    """q-values of all entries, control cells × genes; 1 for those that are not found at the largest level."""
+    oc.tl.monge_map(adata, **{**ASKED, **given})
+    control = (adata.obs[given.get("groupby", "condition")] == given.get("control", "control")).to_numpy()
+    found = sp.coo_array(adata.layers["occamap_q"][control])
+    q = np.ones(found.shape)
+    q[found.coords] = found.data
+    return q
+
+
+def truth_of(adata: Any) -> NDArray[np.bool_]:
+    types = adata.obs["cell_type"].str.removeprefix("type ").astype(int).to_numpy()
+    return np.asarray(adata.varm["moved"].T[types[(adata.obs["condition"] == "control").to_numpy()]])
+
+
+def scored(q: Floats, truth: NDArray[np.bool_]) -> Row:
+    row: Row = {}
+    for level in LEVELS:
+        found = q <= level
+        row[f"false at {level:.0%}"] = float((found & ~truth).sum() / max(1, found.sum()))
+        row[f"power at {level:.0%}"] = float((found & truth).sum() / truth.sum())
+    return row
+
+
+def by_wilcoxon(adata: Any) -> Floats:
+    """Each cell gets the q-values of its true type."""
+    types = adata.obs["cell_type"].str.removeprefix("type ").astype(int).to_numpy()
+    return wilcoxon(adata)[types[(adata.obs["condition"] == "control").to_numpy()]]
+
+
+def planted(seeds: Iterable[int] = PLANTED) -> Tables:
+    made: Tables = {}
+    for density in (0.27, 0.08):
+        rows = made.setdefault(f"Planted, no donors, {density:.0%} of the entries stored", [])
+        for seed in seeds:
+            adata = simulate(seed, density=density)
+            truth = truth_of(adata)
+            for method, q in {
+                "**default**": q_of(adata),
+                "within types": q_of(adata, within="cell_type"),
+                "one displacement per type": q_of(adata, within="cell_type", pool="cell_type"),
+                "Wilcoxon within true types": by_wilcoxon(adata),
+            }.items():
+                rows.append({"method": method, **scored(q, truth)})
+    return made
+
+
+def donors(seeds: Iterable[int] = PLANTED) -> Tables:
+    made: Tables = {}
+    for design, given in DESIGNS.items():
+        rows = made.setdefault(f"Planted, {design}", [])
+        for seed in seeds:
+            adata = simulate(seed, **given)
+            truth = truth_of(adata)
+            rows.append({"method": '**replicate="donor"**', **scored(q_of(adata, replicate="donor"), truth)})
+            rows.append({"method": "without replicate", **scored(q_of(adata), truth)})
+    return made
+
+
+def nothing(seeds: Iterable[int] = EMPTY) -> Tables:
+    designs = {"no donors": {}, "6 donors, paired": {"donors": 6}, "4 + 4 donors": {"donors": 4, "paired": False}}
+    rows = []
+    for seed in seeds:
+        for design, given in designs.items():
+            adata = simulate(seed, moved=0, shared=0, **given)
+            ways = {"over cells": None} | ({'replicate="donor"': "donor"} if given else {})
+            rows += [{"design": design, "method": way, **anything(q_of(adata, replicate=column))}
+                     for way, column in ways.items()]  # fmt: skip
+    return {"Nothing planted": rows}
+
+
+def anything(q: Floats) -> Row:
+    found = q <= 0.1
+    return {"anything at 10%": float(found.any()), "share of entries at 10%": float(found.mean())}
+
+
+def thinned(seeds: Iterable[int] = PLANTED) -> Tables:
+    made: Tables = {}
+    for density in (0.27, 0.08):
+        rows = made.setdefault(f"Thinned counts, {density:.0%} of the entries stored", [])
+        for seed in seeds:
+            adata = simulate(seed, density=density)
+            truth = truth_of(adata)
+            rows.append({"method": "**all counts for both**", **scored(q_of(adata), truth)})
+            placing, reading = halves(adata, seed)
+            for method, coordinates, values in (
+                ("match on one half, read the other", placing, reading),
+                ("match on one half, read all", placing, adata.X),
+                ("match on all, read one half", adata.X, reading),
+            ):
+                part = adata.copy()
+                part.X, part.obsm["placed"] = values, components(coordinates)
+                rows.append({"method": method, **scored(q_of(part, match="placed"), truth)})
+    return made
+
+
+def halves(adata: Any, seed: int) -> list[Any]:
+    """The counts, each in one of two halves at random; normalised and logged as the whole."""
+    counts = sp.csr_array(adata.layers["counts"])
+    first = counts.copy()
+    first.data = np.random.default_rng([seed, 7]).binomial(counts.data.astype(np.int64), 0.5).astype(counts.dtype)
+    second = sp.csr_array(counts - first)
+    growth = adata.obs["growth"].to_numpy()
+    return [sp.csr_matrix(drawing._log_normalise([part], [growth], 1e4)[0]) for part in (first, second)]
+
+
+def components(X: Any) -> Floats:
+    """The coordinates that cells would be matched on."""
+    samples = check_samples(sp.csr_array(X), "X")
+    with Workers(None) as workers:
+        return principal_components([samples], 30, workers)(samples, workers)
+
+
+def interferon() -> Tables:
+    cells = kang()
+    cells = cells[cells.obs["donor"].notna()].copy()
+    return {"Interferon cells: control donors split, 35 ways": pretended(cells),
+            "Interferon cells: one half of the donors against the other": replicated(cells)}  # fmt: skip
+
+
+def pretended(cells: Any) -> list[Row]:
+    from itertools import combinations
+
+    control = cells[cells.obs["condition"] == "control"].copy()
+    names = sorted(control.obs["donor"].astype(str).unique())
+    rows = []
+    for some in combinations(names[1:], 3):
+        first = control.obs["donor"].astype(str).isin([names[0], *some])
+        control.obs["half"] = np.where(first, "first", "second")
+        asked = {"groupby": "half", "control": "first", "target": "second"}
+        for method, given in {
+            'replicate="donor"': {"replicate": "donor"},
+            'replicate="donor", within types': {"replicate": "donor", "within": "cell_type"},
+            "over cells": {},
+        }.items():
+            rows.append({"method": method, **anything(q_of(control, **asked, **given))})
+    return rows
+
+
+def replicated(cells: Any) -> list[Row]:
+    donor, kind = cells.obs["donor"].astype(str), cells.obs["cell_type"].astype(str)
+    names, rows = sorted(donor.unique()), []
+    for mine, theirs in ((names[:4], names[4:]), (names[4:], names[:4])):
+        adata, other = cells[donor.isin(mine)].copy(), cells[donor.isin(theirs)]
+        treated = (other.obs["condition"] != "control").to_numpy()
+        shift = {}
+        for name in kind.unique():
+            inside = (other.obs["cell_type"].astype(str) == name).to_numpy()
+            if min((inside & treated).sum(), (inside & ~treated).sum()) >= 30:
+                shift[name] = np.asarray(other.X[inside & treated].mean(0) - other.X[inside & ~treated].mean(0)).ravel()
+        control = (adata.obs["condition"] == "control").to_numpy()
+        mykind = adata.obs["cell_type"].astype(str).to_numpy()[control]
+        for method, given in {
+            'replicate="donor", within types': {"replicate": "donor", "within": "cell_type"},
+            'replicate="donor"': {"replicate": "donor"},
+            "within types": {"within": "cell_type"},
+            "default": {},
+        }.items():
+            q = q_of(adata, target="stimulated", **given)
+            moves = adata.layers["occamap_displacement"][control].toarray()
+            held = np.isin(mykind, list(shift))
+            there = np.stack([shift[name] for name in mykind[held]])
+            found = (q[held] <= 0.1) & (there != 0)
+            wrong = np.mean(np.sign(moves[held][found]) != np.sign(there[found])) if found.any() else 0.0
+            share = float((q[held] <= 0.1).mean())
+            rows.append({"method": method, "false by sign": 2 * float(wrong), "share of entries at 10%": share})
+    return rows
+
+
+PARTS: dict[str, Callable[[], Tables]] = {
+    "planted": planted, "donors": donors, "nothing": nothing, "thinned": thinned, "interferon": interferon,
+}  # fmt: skip
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        sys.exit(f"there is no part {unknown[0]!r}: take some of {', '.join(PARTS)}")
+    data = RESULTS / "entries.json"
+    kept = stored(data)
+    for name in names or PARTS:
+        if name == "interferon" and "OCCAMAP_DATA" not in os.environ:
+            print(f"{name}: skipped, OCCAMAP_DATA names no directory with kang_ifnb.h5ad")
+            continue
+        begun, machine = time.perf_counter(), facts()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            measured = {"tables": PARTS[name](), "machine": machine}
+        kept = {**stored(data), name: measured}  # other parts may have been measured meanwhile
+        print(f"{name}: {time.perf_counter() - begun:.0f} s", flush=True)
+        for title, rows in kept[name]["tables"].items():
+            print(f"{title}\n{table(rows)}", flush=True)
+        data.write_text(json.dumps(kept, indent=1))
+    page = ["# How sure, entry by entry: measurements", "", "\n\n".join(__doc__.split("\n\n")[2:])]
+    for name in PARTS:
+        for title, rows in kept.get(name, {"tables": {}})["tables"].items():
+            page += [f"## {title}", "", table(rows), "", f"`python -m benchmarks.entries {name}`", ""]
+    (RESULTS / "entries.md").write_text("\n".join(page))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

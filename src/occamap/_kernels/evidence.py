@@ -1,0 +1,151 @@
+"""How far the means of two neighbourhoods are apart, in standard errors: tiles of features × neighbourhoods.
+
+A tile holds four arrays [feature, lane], a lane per neighbourhood: weighted means and mean squares of the source
+samples and of their targets. `sizes` has four rows of lanes: Σw²/(1 − Σw²) and 1/Σw² − 1 of the source, then of the
+targets; the first is 0 in lanes without a neighbourhood and in those that cannot be tested.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from occamap._kernels.jit import kernel
+
+UNTESTED = -1.0
+
+
+@kernel
+def variance_of(mean, square, size, rounding):
+    """Of a weighted mean; at least `rounding` times the mean square."""
+    return size * max(square - mean * mean, rounding * square)
+
+
+@kernel
+def squared_ratios(means, squares, goals, goal_squares, sizes, rounding, source, target, ratios):
+    """Of one feature, for all lanes: variances of both means, and difference² over their sum; −1 without variance."""
+    for lane in range(ratios.shape[0]):  # without branches, so that it fills the vector units
+        mean, goal = np.float64(means[lane]), np.float64(goals[lane])
+        source[lane] = variance_of(mean, np.float64(squares[lane]), sizes[0, lane], rounding)
+        target[lane] = variance_of(goal, np.float64(goal_squares[lane]), sizes[2, lane], rounding)
+        variance = source[lane] + target[lane]
+        difference = goal - mean
+        ratios[lane] = difference * difference / variance if variance > 0 else UNTESTED
+
+
+@kernel
+def normal_score(ratio, source, target, sizes, lane, known):
+    """The normal deviate that is as rare as Student's t, whose square is `ratio`; and the degrees of freedom.
+
+    These are `known`, or else (0) those of Welch. The deviate is Wallace's approximation.
+    """
+    degrees = known
+    if known == 0:
+        variance = source + target
+        degrees = variance * variance / (source * source / sizes[1, lane] + target * target / sizes[3, lane])
+    return shrinkage(degrees) * math.sqrt(degrees * math.log1p(ratio / degrees)), degrees
+
+
+@kernel
+def shrinkage(degrees):
+    """Wallace's factor: the normal deviate of t is about this times √(ν log(1 + t²/ν))."""
+    return (8 * degrees + 1) / (8 * degrees + 3)
+
+
+@kernel
+def replicate_ratios(
+    means, squares, goals, goal_squares, sizes, rounding, parts, goal_parts, shares, goal_shares, left, ratios
+):
+    """ratios[t, lane]: the variance between replicates over that of independent samples; −1 where there is none.
+
+    `parts` and `goal_parts` [replicate, feature, lane] are what each replicate adds to a mean, and `shares`,
+    `goal_shares` and `left` [replicate, lane] are as for `Shares`.
+    """
+    lanes = sizes.shape[1]
+    for t in range(means.shape[0]):
+        between = ratios[t]
+        between[:] = 0.0
+        for r in range(parts.shape[0]):
+            mine, theirs, share, goal_share, rest = parts[r, t], goal_parts[r, t], shares[r], goal_shares[r], left[r]
+            for lane in range(lanes):  # in a loop of its own, which fills the vector units
+                own = theirs[lane] - goal_share[lane] * goals[t, lane]
+                own -= mine[lane] - share[lane] * means[t, lane]
+                between[lane] += own * own / rest[lane]
+        for lane in range(lanes):
+            mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
+            variance = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
+            variance += variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
+            between[lane] = between[lane] / variance if variance > 0 else UNTESTED
+
+
+@kernel
+def moderate_ratios(ratios, degrees, priors, known):
+    """Mix ratios with their priors, in place: 1 or more, or 0 where there are too few replicates; `known` degrees.
+
+    `priors` [3, feature] as `learn_priors` has them; `degrees` [lane] are those of the variance between replicates.
+    """
+    for t in range(ratios.shape[0]):
+        for lane in range(ratios.shape[1]):
+            ratio, own = np.float64(ratios[t, lane]), degrees[lane]
+            if own <= 0 or ratio < 0:
+                ratios[t, lane], known[t, lane] = 0.0, 1.0
+                continue
+            worth = 0.0 if ratio > priors[2, t] else priors[1, t]
+            ratios[t, lane] = max(1.0, (worth * priors[0, t] + own * ratio) / (worth + own))
+            known[t, lane] = worth + own
+
+
+@kernel
+def count_scores(means, squares, goals, goal_squares, sizes, wider, known, times, rounding, per_unit, counts):
+    """Add each tested entry to the bin of its score, as often as `times` says for its lane.
+
+    `wider` [feature, lane] is what variances are multiplied by, 0 where nothing is tested, and `known` are degrees of
+    freedom; both are empty without replicates. A unit of the score has `per_unit` bins; the first takes all scores
+    below 1, and the last all that are beyond it.
+    """
+    last, lanes = counts.shape[0] - 1, times.shape[0]
+    source, target, ratios = np.empty(lanes), np.empty(lanes), np.empty(lanes)
+    for t in range(means.shape[0]):
+        squared_ratios(means[t], squares[t], goals[t], goal_squares[t], sizes, rounding, source, target, ratios)
+        for lane in range(lanes):
+            ratio, degrees = ratios[lane], 0.0
+            if wider.shape[0] > 0:
+                ratio = ratio / wider[t, lane] if wider[t, lane] > 0 else UNTESTED
+                degrees = known[t, lane]
+            if ratio >= 1:
+                score, _ = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees)
+                counts[min(last, int(score * per_unit)) if score >= 1 else 0] += times[lane]
+            elif ratio >= 0:
+                counts[0] += times[lane]
+
+
+@kernel
+def find_scores(
+    means, squares, goals, goal_squares, sizes, wider, known, rounding, critical,
+    features, lanes, differences, scores, penalties,
+):  # fmt: skip
+    """The entries whose score is at least `critical`, and the difference that has this score; returns their number.
+
+    `wider` and `known` are as for `count_scores`.
+    """
+    count, width = 0, sizes.shape[1]
+    source, target, ratios = np.empty(width), np.empty(width), np.empty(width)
+    for t in range(means.shape[0]):
+        squared_ratios(means[t], squares[t], goals[t], goal_squares[t], sizes, rounding, source, target, ratios)
+        for lane in range(width):
+            ratio, factor, degrees = ratios[lane], 1.0, 0.0
+            if wider.shape[0] > 0:
+                factor, degrees = wider[t, lane], known[t, lane]
+                ratio = ratio / factor if factor > 0 else UNTESTED
+            if ratio < 0 or ratio < critical * critical:  # a score is never above its t
+                continue
+            score, degrees = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees)
+            if score >= critical:
+                features[count], lanes[count] = t, lane
+                differences[count], scores[count] = np.float64(goals[t, lane]) - np.float64(means[t, lane]), score
+                least = (critical / shrinkage(degrees)) ** 2
+                variance = factor * (source[lane] + target[lane])
+                penalties[count] = math.sqrt(variance * degrees * math.expm1(least / degrees))
+                count += 1
+    return count

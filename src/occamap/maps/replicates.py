@@ -1,0 +1,97 @@
+"""Replicates of samples, such as donors: coordinates without what is particular to each, and how much they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from occamap.inference.significance import learn_prior
+from occamap.maps.strata import check_labels
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+FEW = 5.0  # samples of a replicate at which half of what is particular to it is taken out
+BINS = 10  # of features, by how often they are not 0
+UNLIKELY = 1e-3  # under the prior: a ratio that is larger is taken as it is
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """The replicate of each source sample and of each target, by number."""
+
+    names: NDArray[Any]
+    source: Rows
+    target: Rows
+
+    @classmethod
+    def of(cls, labels: Any, n: int, m: int) -> Replicates:
+        """Those of n source samples and m targets."""
+        sides = [
+            check_labels(side, "replicate", f"sample of {name}", count).astype(str)
+            for side, name, count in zip(labels, "XY", (n, m), strict=True)
+        ]
+        names = np.unique(np.concatenate(sides))
+        return cls(names, *(np.searchsorted(names, side) for side in sides))
+
+    @property
+    def fewest(self) -> int:
+        """The number of replicates on the smaller side."""
+        return min(np.unique(side).size for side in (self.source, self.target))
+
+    @property
+    def paired(self) -> bool:
+        return bool(np.isin(self.source, self.target).any())
+
+    def swapped(self) -> Replicates:
+        """Those of the map back."""
+        return Replicates(self.names, self.target, self.source)
+
+
+def centred(coordinates: Floats, replicates: Rows, groups: Rows | None) -> Floats:
+    """Coordinates of one side with the mean of each replicate moved to that of all, within each group if there are any.
+
+    Samples of a donor lie apart from those of others; if they stayed there, neighbourhoods would hold one donor each,
+    and nothing would say how much donors differ. Of a replicate with few samples less is taken out.
+    """
+    found = coordinates.copy()
+    for group in [slice(None)] if groups is None else [groups == k for k in np.unique(groups)]:
+        part, codes = found[group], replicates[group]
+        centre = part.mean(axis=0)
+        for code in np.unique(codes):
+            mine = codes == code
+            count = int(mine.sum())
+            part[mine] -= (part[mine].mean(axis=0) - centre) * (count / (count + FEW))
+        found[group] = part
+    return found
+
+
+def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) -> Floats:
+    """What the ratio of the variance between replicates to that of samples is, for features that are as often not 0.
+
+    Parameters
+    ----------
+    ratios : array, shape (d, k)
+        Of each feature in k neighbourhoods; not above 0 where it is not known.
+    detected : array, shape (d,)
+        How often each feature is not 0.
+    most, typical : float
+        Degrees of freedom of the ratios: the most that they can have, which the prior is learned with, so that it does
+        not count for too much, and those of a typical neighbourhood.
+
+    Returns
+    -------
+    array, shape (3, d): the ratio that is expected, the degrees of freedom that it is worth, and the ratio beyond which
+    it says nothing.
+    """
+    made = np.empty((3, detected.size))
+    for part in np.array_split(np.argsort(detected, kind="stable"), min(BINS, detected.size)):
+        known = ratios[part]
+        prior = learn_prior(np.sort(known[known > 0]), most)
+        made[0, part], made[1, part] = prior.ratio, prior.degrees
+        made[2, part] = prior.ratio * stats.f.isf(UNLIKELY, max(typical, 1.0), max(prior.degrees, 1.0))
+    return made

@@ -1,0 +1,52 @@
+"""pl.calibration: scores of null maps beside those of a normal distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from occamap import _draw
+from occamap.errors import InputError
+from occamap.pl.look import legend
+from occamap.tl.stored import read
+
+
+def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
+    """Observed against expected scores of maps between halves of the control cells, a line per map.
+
+    On the diagonal, scores are as rare as they should be where nothing has changed, and q-values hold. Above it,
+    q-values are too small; below it, they are larger than need be.
+
+    Parameters
+    ----------
+    adata, key
+        The AnnData, after `tl.calibration`, and the `key_added` of the map.
+    ax
+        Axes to draw on; new ones if None.
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> adata = oc.datasets.simulate_perturbation(200, 150, 300, effect=1.5).to_anndata()
+    >>> m = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated")
+    >>> table = oc.tl.calibration(adata, n_maps=2)
+    >>> len(oc.pl.calibration(adata).lines)
+    3
+    """
+    entry = read(adata, key).entry
+    if "calibration" not in entry:
+        raise InputError(f"adata.uns[{key!r}] has no calibration: run occamap.tl.calibration first")
+    expected = np.atleast_1d(np.asarray(entry["calibration"]["expected"], dtype=np.float64))
+    observed = np.atleast_2d(np.asarray(entry["calibration"]["observed"], dtype=np.float64))
+    ax = _draw.axes(ax, "occamap.pl", (4.5, 4.5))
+    ends = [expected.min(), expected.max()]
+    perfect = ax.plot(ends, ends, color=_draw.GREY, linestyle="--", linewidth=1)[0]
+    lines = [ax.plot(expected, scores, color=_draw.BLUE, linewidth=1.2)[0] for scores in observed]
+    critical = entry.get("critical")
+    if critical is not None and critical <= ends[1]:
+        ax.axvline(float(critical), color=_draw.ORANGE, linewidth=1)
+    ax.set(xlabel="expected score (standard errors)", ylabel="observed score in null maps")
+    ax.set_aspect("equal")
+    legend(ax, [perfect, lines[0]], ["as expected", "control to control"], loc="upper left")
+    return ax

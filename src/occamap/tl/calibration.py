@@ -1,0 +1,83 @@
+"""tl.calibration: whether displacements are as rare as they should be where nothing has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from occamap._validate import check_count
+from occamap.errors import InputError
+from occamap.genes import Null, null_maps
+from occamap.tl.stored import read
+
+FEWEST = 8  # control cells that can be halved and tested
+
+
+def calibration(
+    adata: Any,
+    *,
+    key: str = "occamap",
+    n_maps: int = 3,
+    n_jobs: int | None = None,
+    max_memory: int | str | None = None,
+    random_state: int = 0,
+) -> pd.DataFrame:
+    """Scores of maps between random halves of the control cells, beside those of a normal distribution.
+
+    Nothing differs between two halves, so that a score should be as rare as under a normal distribution. If observed
+    scores are larger than expected ones, q-values are too small. The map must have been learned with `fdr`.
+
+    Parameters
+    ----------
+    adata, key
+        The AnnData, and the `key_added` of the map.
+    n_maps
+        The number of maps; each has another split.
+    n_jobs, max_memory
+        As for `MongeMap`.
+    random_state
+        Seed of the splits.
+
+    Returns
+    -------
+    A data frame with a row per map and score, and columns
+
+    - `map`: from 0 on
+    - `expected`: a score, in standard errors
+    - `observed`: the score that is as rare in this map; NaN where it is too rare to tell
+
+    The same is written to `adata.uns["occamap"]["calibration"]`, from where `pl.calibration` draws it.
+
+    Examples
+    --------
+    >>> import occamap as oc
+    >>> adata = oc.datasets.simulate_perturbation(200, 150, 300, effect=1.5).to_anndata()
+    >>> m = oc.tl.monge_map(adata, groupby="condition", control="control", target="treated")
+    >>> oc.tl.calibration(adata, n_maps=2).columns.tolist()
+    ['map', 'expected', 'observed']
+    """
+    stored = read(adata, key)
+    check_count(n_maps, "n_maps")
+    like = stored.unfitted().set_params(n_jobs=n_jobs, max_memory=max_memory)
+    if like.fdr is None:
+        raise InputError("key must be that of a map with q-values: run occamap.tl.monge_map with fdr=0.1")
+    control = stored.cells("control")
+    if control.shape[0] < FEWEST:
+        raise InputError(f"adata must have {FEWEST} control cells or more to be halved; got {control.shape[0]}")
+    found = null_maps(like, control, np.random.default_rng(random_state), n_maps)
+    expected, observed = put_calibration(adata, key, found)
+    return pd.DataFrame({
+        "map": np.repeat(np.arange(n_maps), expected.size),
+        "expected": np.tile(expected, n_maps),
+        "observed": observed.ravel(),
+    })  # fmt: skip
+
+
+def put_calibration(adata: Any, key: str, found: Null) -> tuple[Any, Any]:
+    """Write expected scores, and the observed ones of each map, to where `pl.calibration` finds them."""
+    expected, observed = np.array(found.expected), np.array(found.observed)
+    observed[observed == 0] = np.nan
+    adata.uns[key]["calibration"] = {"expected": expected, "observed": observed}
+    return expected, observed
