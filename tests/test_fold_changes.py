@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import occamap as oc
 from occamap.errors import InputError, InputWarning
-from occamap.genes.fold_changes import log2_fold_changes, why_not_logs
+from occamap.genes.fold_changes import log2_fold_changes, typical_shift, why_not_logs
 
 anndata = pytest.importorskip("anndata")
 scanpy = pytest.importorskip("scanpy")
@@ -199,3 +199,58 @@ def test_other_units_have_no_fold_change_and_one_warning(planted, change, reason
 
 def test_empty_cells_are_no_reason():
     assert why_not_logs(sp.csr_array((3, 2)), sp.csr_array((2, 2)), np.e) is None
+
+
+# -- the shift of typical genes ----------------------------------------------------------------------------------
+
+
+def shift_of(composition, effect=2.0):
+    """The shift over all cells of one type, and the largest growth of its total."""
+    data = oc.datasets.simulate_perturbation(
+        300, 300, 800, n_types=1, n_moved=60, effect=effect, density=0.3, total=1e4, composition=composition
+    )
+    found = log2_fold_changes(data.control, data.treated, uniform(300), uniform(300), np.e)[0]
+    return typical_shift(found, ((data.control > 0).mean(axis=0) + (data.treated > 0).mean(axis=0)) / 2), found, data
+
+
+def test_the_shift_is_that_of_genes_without_a_response():
+    shift, found, data = shift_of(composition=True)
+    often = ((data.control > 0).mean(axis=0) >= 0.3) & ~data.moved[0]
+    assert shift.is_clear
+    assert shift.median < -0.3
+    assert abs(shift.median - np.median(found[often])) < 0.1
+
+
+@pytest.mark.parametrize("given", [{"composition": False}, {"composition": True, "effect": 0.0}], ids=str)
+def test_nothing_is_shifted_without_composition(given):
+    shift = shift_of(**given)[0]
+    assert not shift.is_clear
+    assert abs(shift.median) < 0.05
+
+
+def test_a_shift_is_clear_if_it_is_large_and_beyond_its_error():
+    changes, often = np.linspace(-1, 1, 400), np.ones(400)
+    assert typical_shift(changes, often).median == pytest.approx(0, abs=1e-12)
+    assert not typical_shift(changes + 0.09, often).is_clear
+    assert not typical_shift(changes + 0.15, often).is_clear  # 4 standard errors
+    assert typical_shift(changes + 0.3, often).is_clear
+    assert typical_shift(np.full(400, -0.11), often).is_clear
+    rare = np.where(np.arange(400) < 300, 0.05, 0.5)
+    assert typical_shift(np.where(rare < 0.1, 5.0, 0.0), rare).median == 0
+    assert typical_shift(changes, np.where(np.arange(400) < 301, 0.05, 0.5)) is None
+    assert typical_shift(np.full(400, np.nan), often) is None
+
+
+@pytest.mark.parametrize("composition", [True, False])
+def test_the_report_asks_for_care_about_a_shift(tmp_path, composition):
+    from occamap.runs.fitting import fit
+    from occamap.runs.options import Question
+
+    data = oc.datasets.simulate_perturbation(
+        150, 150, 400, n_types=1, n_moved=40, effect=2.0, density=0.4, total=1e4, composition=composition
+    )
+    data.to_anndata().write_h5ad(tmp_path / "cells.h5ad")
+    fit(tmp_path / "cells.h5ad", tmp_path / "run", Question("condition", "control", "treated"), subsamples=0)
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert ("The typical gene falls by" in text) == composition
+    assert "log2_fold_change" in (tmp_path / "run" / "genes.csv").read_text().splitlines()[0].split(",")

@@ -1,7 +1,8 @@
-"""Log2 fold changes between the means of normalised counts, of values that are their logs."""
+"""Log2 fold changes between the means of normalised counts, of values that are their logs; and their typical shift."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ Floats = NDArray[np.float64]
 
 OFFSET = 1e-4  # of the total of a cell: one count where cells are scaled to 10,000
 LARGEST = 1e8  # normalised counts: values whose powers are larger are not logs
+DETECTED = 0.1  # share of the cells, from which on a gene is detected often
+FEWEST = 100  # genes for a median to be typical
+SHIFTED = 0.1  # log2: 7 %
+ERRORS = 5.0  # standard errors of the median
 
 
 def why_not_logs(control: sp.csr_array, target: sp.csr_array, base: float) -> str | None:
@@ -49,3 +54,35 @@ def log2_fold_changes(control: sp.csr_array, target: sp.csr_array, W: Any, V: An
     total = (totals[0] + totals[1]) / 2
     offset = OFFSET * np.where(total > 0, total, 1.0) / ((sizes[0] + sizes[1]) / 2)
     return np.asarray(np.log2((means[1] + offset[:, None]) / (means[0] + offset[:, None])))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The median log2 fold change of genes that are detected often, most of which should not respond; its error."""
+
+    median: float
+    error: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is large enough to matter, and larger than the noise of genes that share their cells."""
+        return abs(self.median) >= SHIFTED and abs(self.median) > ERRORS * self.error
+
+
+def typical_shift(change: Floats, detected: Floats) -> Shift | None:
+    """The shift of genes of these log2 fold changes and shares of cells; None if too few are detected often.
+
+    Scaling cells to a common total lowers all other genes if some rise: the median shows by how much.
+
+    >>> rng = np.random.default_rng(0)
+    >>> typical_shift(rng.normal(-0.3, 0.3, 1000), np.full(1000, 0.5)).is_clear
+    True
+    >>> typical_shift(rng.normal(0, 0.3, 1000), np.full(1000, 0.5)).is_clear
+    False
+    """
+    often = change[(detected >= DETECTED) & np.isfinite(change)]
+    if often.size < FEWEST:
+        return None
+    median = float(np.median(often))
+    spread = float(np.median(np.abs(often - median)))
+    return Shift(median, 1.2533 * 1.4826 * spread / float(np.sqrt(often.size)))  # as for a normal distribution

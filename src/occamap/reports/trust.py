@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from occamap.genes.fold_changes import DETECTED
 from occamap.metrics import pearson_r2
 from occamap.reports.choice import Choice
 from occamap.reports.view import View
@@ -57,6 +58,7 @@ def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
     items += _stability(record, view)
     items += _matching(view)
     items += _composition(record, view)
+    items += _normalisation(view)
     items.append(_agreement(view))
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
@@ -188,6 +190,20 @@ def _agreement(view: View) -> Item:
         "genes, on the cells that the map was learned from: a check of the map, not a proof of it."
     )
     return Item(FINE, what, told)
+
+
+def _normalisation(view: View) -> list[Item]:
+    """A shift of the typical gene, which scaling to a common total makes."""
+    if view.shift is None or not view.shift.is_clear:
+        return []
+    fold = 2**view.shift.median
+    way, others = ("falls", "rise") if fold < 1 else ("rises", "fall")
+    told = (
+        f"The typical gene {way} by {abs(1 - fold):.0%} (median over genes in at least {DETECTED:.0%} of the cells). "
+        f"If most genes do not respond, this comes from scaling cells to a common total while other genes {others}: "
+        "small changes in this direction may not be real. The page “How sure?” of the documentation has a remedy."
+    )
+    return [Item(CARE, "Normalisation", told)]
 
 
 def _composition(record: RunRecord, view: View) -> list[Item]:

@@ -16,6 +16,7 @@ from occamap._kernels.columns import column_sums
 from occamap._validate import Samples
 from occamap.errors import RunFileError
 from occamap.genes import gene_table
+from occamap.genes.fold_changes import Shift, typical_shift
 from occamap.maps import MongeMap
 from occamap.reports.pack import entries
 from occamap.reports.saved import Run
@@ -42,13 +43,15 @@ class View:
     """The table of genes (index: their names), how many cells are shown, and the header and arrays of the page.
 
     `groups` are their names and how many control and target cells each has; `within` is which share of the mass of
-    control cells is matched with target cells of the same group, of all and of each group.
+    control cells is matched with target cells of the same group, of all and of each group. `shift` is that of the
+    typical gene, if fold changes are known.
     """
 
     genes: pd.DataFrame
     shown: int
     groups: tuple[list[str], list[int], list[int]] | None
     within: tuple[float, dict[int, float]] | None
+    shift: Shift | None
     header: dict[str, Any]
     arrays: Arrays
 
@@ -89,7 +92,16 @@ def view(run: Run) -> View:
         "held": float(squares[places[held["kept"]]].sum() / whole) if whole else 1.0,
     }
     groups = _groups(run, mine, theirs, header, arrays)
-    return View(genes, mine.size, groups, _within(run, model, mine, rng, groups), header, arrays)
+    within = _within(run, model, mine, rng, groups)
+    return View(genes, mine.size, groups, within, _shift(genes, places, X, Y), header, arrays)
+
+
+def _shift(genes: pd.DataFrame, places: NDArray[Any], X: sp.csr_array, Y: sp.csr_array) -> Shift | None:
+    """The shift of genes that are detected often in the cells that are shown; `places` are their columns."""
+    if "log2_fold_change" not in genes:
+        return None
+    detected = np.mean([np.bincount(side.indices, minlength=side.shape[1]) / side.shape[0] for side in (X, Y)], axis=0)
+    return typical_shift(genes["log2_fold_change"].to_numpy(), detected[places])
 
 
 def _kind(name: str) -> type[np.floating[Any]]:
