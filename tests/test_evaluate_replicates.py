@@ -323,6 +323,9 @@ def test_page_says_who_was_left_out(saved):
     assert "random split" not in text
     spread = table.loc[table["method"] == "l1", "divergence"].std()
     assert f"standard deviation of {spread:.2g}. They are too few to tell small differences." in text
+    means = table.groupby("method")["divergence"].mean()
+    assert f"Target cells of other replicates are at {means['treated']:.3g} from those held out" in text
+    assert f"the closest sparse map is at {means['l1']:.3g}: " in text
     assert "used for learning only: 'one-sided & alone'." in text  # the note
     assert "never left out: 'few (2 control and 9 target cells)'." in text  # the warning
 

@@ -33,11 +33,6 @@ METRICS = {
     "rbo_train": ("RBO", "higher", "Rank-biased overlap of markers and genes that move"),
     "density": ("density", "", "Share of entries that move"),
 }
-BELOW = (
-    "below, since a map sends cells to averages, which vary less than cells do. Of two maps there, the one with the "
-    "lower divergence is not the better for it: look at the energy distance, too."
-)
-REST = "what is left is the distance to a perfect map."
 NEARLY = 0.95  # of the way to the closest map
 ALL = "all conditions (mean)"
 
@@ -183,12 +178,7 @@ def _trust(record: RunRecord, table: pd.DataFrame, rows: pd.DataFrame) -> list[I
             items.append(_against(words, best, known.iloc[0]))
     known = _of(table, "treated")
     if best is not None and not known.empty:
-        floor = known["divergence"].iloc[0]
-        below = best["divergence"] < floor
-        told = f"Other target cells are at {floor:.3g} from those held out, the closest sparse map is at "
-        told += f"{best['divergence']:.3g}: "
-        told += BELOW if below else REST
-        items.append(Item(FINE, "Floor", told))
+        items.append(splits_of(record).floor(known["divergence"].iloc[0], best["divergence"]))
     items += [Item(FINE, "Replicates", str(text)) for text in result.get("notes") or ()]
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items

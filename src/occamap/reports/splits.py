@@ -10,6 +10,16 @@ from occamap.reports.words import listed
 from occamap.run_record import RunRecord
 
 FEW = 5  # splits
+BELOW = (
+    "below, since a map sends cells to averages, which vary less than cells do. Of two maps there, the one with the "
+    "lower divergence is not the better for it: look at the energy distance, too."
+)
+REST = "what is left is the distance to a perfect map."
+BELOW_OTHERS = (
+    "closer. A map starts from control cells of the replicate itself, and sends them to averages, which vary less than "
+    "cells do; the energy distance forgives the latter less."
+)
+REST_OTHERS = "no closer to the replicate left out than treated cells of others are."
 MOST_NAMES, MOST_CONDITIONS = 20, 5  # that a sentence lists
 
 
@@ -45,6 +55,11 @@ class RandomSplits:
         few = self.count < FEW
         told = f"Each number is a mean over {counted(self.count, 'random split')}{variation}"
         return Item(CARE if few else FINE, "Splits", f"{told}{': give more to tell small differences' * few}.")
+
+    def floor(self, treated: float, best: float) -> Item:
+        """The divergence of other target cells beside that of the closest sparse map."""
+        told = f"Other target cells are at {treated:.3g} from those held out, the closest sparse map is at {best:.3g}: "
+        return Item(FINE, "Floor", told + (BELOW if best < treated else REST))
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,14 @@ class ReplicateSplits:
             f"{self._names()}. Each number is a mean over {self._count()}{variation}."
         )
         return Item(CARE if few else FINE, "Splits", f"{told}{' They are too few to tell small differences.' * few}")
+
+    def floor(self, treated: float, best: float) -> Item:
+        """The divergence of target cells of other replicates beside that of the closest sparse map."""
+        told = (
+            f"Target cells of other replicates are at {treated:.3g} from those held out, the closest sparse map is at "
+            f"{best:.3g}: "
+        )
+        return Item(FINE, "Other replicates", told + (BELOW_OTHERS if best < treated else REST_OTHERS))
 
     def _count(self) -> str:
         low, high = min(map(len, self.left_out)), max(map(len, self.left_out))
