@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,6 +13,9 @@ from rich.text import Text
 from occamap.cli import options as given
 from occamap.cli.console import literal, out, progress
 from occamap.cli.fit import show_files
+
+if TYPE_CHECKING:
+    from occamap.run_record import RunRecord
 
 SHOWN = {  # heads, and what they show the mean of
     "density": "density",
@@ -25,15 +28,17 @@ SHOWN = {  # heads, and what they show the mean of
 }
 HELP = """Fit maps on train cells, move held-out control cells, and compare them with held-out target cells.
 
-Every target group (and every group of --within) is split at random, several times; every cost and strength is learned \
-on the train cells alone. Beside them: nothing moved, all moved by the difference of the means, and target cells \
-of the train fold. DIR gets [bold]evaluation.parquet[/bold] and [bold]evaluation.csv[/bold] (a row a condition, \
-split and method) and [bold]run.json[/bold]. What is computed is kept at once: after an interruption, the same \
-command goes on. ε and relax are those of the paper by default, not those of `occamap fit`.
+Every target group (and every group of --within) is split at random, several times, or, with --replicate, by leaving \
+out one donor at a time; every cost and strength is learned on the train cells alone. Beside them: nothing moved, all \
+moved by the difference of the means, and target cells of the train fold. DIR gets [bold]evaluation.parquet[/bold] and \
+[bold]evaluation.csv[/bold] (one row per condition, split and method), [bold]report.html[/bold] and \
+[bold]run.json[/bold]. If interrupted, run the same command again to resume. ε and relax are those of the paper by \
+default, not those of `occamap fit`.
 
 [bold]Examples[/bold]
   occamap evaluate cells.h5ad --groupby condition --control control --out evaluation
   occamap evaluate cells.h5ad --groupby drug --control DMSO --within cell_line --hvg 5000 --splits 5 --out evaluation
+  occamap evaluate cells.h5ad --groupby condition --control control --replicate donor --out evaluation
   occamap evaluate cells.h5ad --groupby condition --control control --costs l1 --gammas 0.3 --epsilon 10 \
 --epsilon-scale perplexity --relax 1 --pool auto --out evaluation   [dim]# with the γ that `occamap fit` prints[/dim]
   occamap evaluate cells.h5ad --groupby drug --control DMSO --targets Givinostat --targets Belinostat \
@@ -97,10 +102,25 @@ def evaluate(
         typer.Option(min=0.0, max=1.0, help="How much of the penalty's shrinkage to undo.", rich_help_panel=given.MAP),
     ] = 0.0,
     pool: given.PathPool = "none",
-    splits: Annotated[int, typer.Option(min=1, help="Random splits.", rich_help_panel=given.WORK)] = 10,
+    splits: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of random splits.", show_default="10", rich_help_panel=given.WORK),
+    ] = None,
     test_size: Annotated[
-        float, typer.Option(min=0.05, max=0.5, help="Share of cells to hold out.", rich_help_panel=given.WORK)
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            min=0.05, max=0.5, help="Share of cells to hold out.", show_default="0.2", rich_help_panel=given.WORK
+        ),
+    ] = None,
+    replicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of obs with the donors: leave out one at a time instead of random cells. At least 3 donors "
+            "must have both control and target cells.",
+            rich_help_panel=given.WORK,
+        ),
+    ] = None,
     components: Annotated[
         int,
         typer.Option(min=1, help="Principal components to measure distances on.", rich_help_panel=given.WORK),
@@ -147,6 +167,7 @@ def evaluate(
             pool=parse_pool(pool),
             splits=splits,
             test_size=test_size,
+            replicate=replicate,
             hvg=hvg,
             components=components,
             markers=markers,
@@ -164,16 +185,10 @@ def evaluate(
         rows = json.loads(_means(table).to_json(orient="records"))
         print(json.dumps({**record.to_dict(), "directory": out_directory, "means": rows}, indent=2))
         return
-    result, resumed = record.result, record.result["splits_from_earlier_runs"]
-    again = f" ({resumed} of them computed before)" if resumed else ""
-    out.print(
-        Text(
-            f"{len(result['conditions'])} condition{'s' * (len(result['conditions']) != 1)} × {splits} splits{again}: "
-            "means over all of them.",
-            style="bold",
-        ),
-        soft_wrap=True,
-    )
+    result = record.result
+    out.print(_splits(record), soft_wrap=True)
+    for text in result["notes"]:
+        out.print(literal(text, longest=2000), soft_wrap=True)
     out.print(
         Text(
             f"Lower is better for divergence, MMD² and energy (on {components} principal components), higher for r² "
@@ -189,6 +204,27 @@ def evaluate(
 
 
 evaluate.__doc__ = HELP
+
+
+def _splits(record: RunRecord) -> Text:
+    """What the means are over: conditions and splits, and the replicates that were left out."""
+    result, asked = record.result, record.parameters
+    count, resumed = len(result["conditions"]), result["splits_from_earlier_runs"]
+    again = f" ({resumed} of them computed before)" if resumed else ""
+    conditions = f"{count} condition{'s' * (count != 1)}"
+    if asked["replicate"] is None:
+        splits = f"{asked['splits']} split{'s' * (asked['splits'] != 1)}"
+        return Text(f"{conditions} × {splits}{again}: means over all of them.", style="bold")
+    total = sum(map(len, result["replicates"]))
+    names = dict.fromkeys(name for left_out in result["replicates"] for name in left_out)
+    return Text.assemble(
+        (f"{conditions}, {total} splits{again}: means over all of them.", "bold"),
+        " Each split leaves out one replicate (",
+        literal(asked["replicate"]),
+        "): ",
+        literal(", ".join(names), longest=400),
+        ".",
+    )
 
 
 def _means(table: Any) -> Any:

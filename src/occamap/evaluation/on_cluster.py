@@ -14,7 +14,8 @@ from occamap._validate import check_samples
 from occamap._workers import Workers
 from occamap.evaluation.bar import Bar
 from occamap.evaluation.components import gram_within
-from occamap.evaluation.protocol import Condition, Protocol, rows_a_split
+from occamap.evaluation.conditions import Condition
+from occamap.evaluation.protocol import Protocol, rows_a_split
 from occamap.evaluation.scores import Row
 from occamap.evaluation.shared import Cells, Shared, cells_of, share
 from occamap.evaluation.split import Held, Part, Scoring, parts
@@ -62,8 +63,9 @@ class _Asked:
     def __iter__(self) -> Iterator[tuple[Name, Recipe]]:
         protocol, stop = self.store.protocol, self.submit.event.name
         for condition in self.store.conditions:
-            todo = [split for split in range(protocol.splits) if not self.store.has(condition.key, split)]
-            self.bar.skip((protocol.splits - len(todo)) * rows_a_split(protocol))
+            count = len(condition.splits)
+            todo = [split for split in range(count) if not self.store.has(condition.key, split)]
+            self.bar.skip((count - len(todo)) * rows_a_split(protocol))
             shared = self._shared(condition) if todo else None
             for split in todo:
                 held = self.submit(_held, shared, split, stop)

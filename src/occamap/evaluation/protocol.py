@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,18 +15,19 @@ from occamap._containers import in_memory
 from occamap._validate import Samples, check_choice, check_count, check_number, check_samples
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
+from occamap.evaluation.conditions import Condition, find_conditions, several
 from occamap.selection.plan import check_pools
 from occamap.sinkhorn import EpsilonRule
-from occamap.tl.cells import Rows, check_adata, labels, matrix_of, pair_of, rows_of, some
+from occamap.tl.cells import check_adata, labels, matrix_of, some
 
 SQL2, SQL2_PCA, L1_, STVS_, KOVERLAP = "sql2", "sql2_pca", "l1", "stvs", "koverlap"
 COSTS = SQL2, SQL2_PCA, L1_, STVS_, KOVERLAP
 BASELINES = "identity", "mean_shift", "treated"
 GAMMAS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0
 OPEN = "splits", "targets"  # more of these may be asked for later
+SPLITS, TEST_SIZE = 10, 0.2  # of random splits, if not given
 MOST = 10_000  # splits
 ROWS = 1_024  # of a matrix in a file, read at a time
-FEWEST = 10  # cells of each group: two to test on, at a fifth
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class Protocol:
     ties: str
     relax: float
     pool: int | str | None
-    splits: int
-    test_size: float
+    splits: int | None
+    test_size: float | None
+    replicate: str | None
     hvg: int | None
     components: int
     markers: int
@@ -86,21 +88,6 @@ def rows_a_split(protocol: Protocol) -> int:
     return maps * len(protocol.epsilon) + len(BASELINES)
 
 
-class Condition(NamedTuple):
-    """A target group against the control, within a group of cells if asked for."""
-
-    label: str
-    within: str
-    target: str
-    rows: Rows
-    others: Rows
-
-    @property
-    def key(self) -> str:
-        """What no other condition is called; two labels can be the same."""
-        return json.dumps([self.within, self.target])
-
-
 def check_protocol(
     adata: Any,
     *,
@@ -113,7 +100,7 @@ def check_protocol(
 ) -> tuple[Protocol, list[Condition]]:
     """The protocol and its conditions, or an error that names the argument."""
     check_adata(adata)
-    names = _several(costs, "costs")
+    names = several(costs, "costs")
     for name in names:
         check_choice(name, "costs", COSTS)
     if not names or len(set(names)) < len(names):
@@ -123,11 +110,11 @@ def check_protocol(
     strong = any(name not in (SQL2, SQL2_PCA) for name in names)
     if gammas is not None and not strong:
         raise InputError(f"gammas must be given only with costs that have one, not with {' and '.join(names)} alone")
-    grid = () if not strong else GAMMAS if gammas is None else _several(gammas, "gammas")
+    grid = () if not strong else GAMMAS if gammas is None else several(gammas, "gammas")
     strengths = tuple(check_number(gamma, "gammas", 0, open_low=True) for gamma in grid)
     if list(strengths) != sorted(set(strengths)) or (strong and not strengths):
         raise InputError(f"gammas must be rising numbers > 0; got {list(grid)!r}")
-    epsilons = _several(epsilon, "epsilon")
+    epsilons = several(epsilon, "epsilon")
     for value in epsilons:
         EpsilonRule(value, rest["epsilon_scale"])
     if not epsilons or len(set(epsilons)) < len(epsilons):
@@ -138,26 +125,25 @@ def check_protocol(
     if len(pools) != 1:
         raise InputError(f"pool must be None, 'auto' or one number of neighbours; got {rest['pool']!r}")
     rest["pool"] = pools[0]
-    rest["test_size"] = check_number(rest["test_size"], "test_size", 0.05, 0.5)
+    rest |= _check_splits(rest["replicate"], rest["splits"], rest["test_size"])
     rest["tol"] = check_number(rest["tol"], "tol", 0, open_low=True)
-    for name, low in {"splits": 1, "components": 1, "markers": 2, "max_iter": 1, "random_state": 0}.items():
+    for name, low in {"components": 1, "markers": 2, "max_iter": 1, "random_state": 0}.items():
         rest[name] = check_count(rest[name], name, low)
-    if rest["splits"] > MOST:
-        raise InputError(f"splits must be at most {MOST:,}; got {rest['splits']:,}")
     if rest["k"] is not None:
         rest["k"] = check_count(rest["k"], "k")
     if rest["hvg"] is not None:
         rest["hvg"] = check_count(rest["hvg"], "hvg", 2)
         if rest["hvg"] > adata.n_vars:
             raise InputError(f"hvg must be at most the number of genes, {adata.n_vars:,}; got {rest['hvg']}")
-    found = _conditions(adata, rest["groupby"], rest["control"], targets, rest["within"])
-    shown = tuple(str(label) for label in _several(close_ups, "close_ups"))
+    found = find_conditions(adata, targets, rest)
+    shown = tuple(str(label) for label in several(close_ups, "close_ups"))
     unknown = [label for label in shown if label not in {condition.label for condition in found}]
     if unknown:
         there = some([condition.label for condition in found], 20)
         raise InputError(f"close_ups must be conditions ({there}); got {unknown[0]!r}")
     wanted = tuple(dict.fromkeys(condition.target for condition in found))
     plain = {**rest, "groupby": str(rest["groupby"]), "control": str(rest["control"])}
+    plain["replicate"] = None if rest["replicate"] is None else str(rest["replicate"])
     protocol = Protocol(
         targets=wanted,
         costs=names,
@@ -169,39 +155,24 @@ def check_protocol(
     return protocol, found
 
 
-def _several(given: Any, name: str) -> tuple[Any, ...]:
-    """One or several, as a tuple."""
-    if given is None:
-        raise InputError(f"{name} must be given, one or several; got None")
-    return tuple(given) if np.iterable(given) and not isinstance(given, str | bytes) else (given,)
-
-
-def _conditions(adata: Any, groupby: str, control: Any, targets: Any, within: str | None) -> list[Condition]:
-    """Every target within every group that has cells of it."""
-    groups = labels(adata, groupby)
-    rows_of(adata, groupby, control, "control")
-    wanted = None if targets is None else list(_several(targets, "targets"))
-    if wanted is None:
-        wanted = sorted({entry for entry in groups if entry is not None and entry != str(control)})
-    if not len(wanted):
-        raise InputError(f"targets must be one or several groups in adata.obs[{groupby!r}] beside the control")
-    pairs = {str(target): pair_of(adata, groupby, control, target) for target in wanted}
-    kinds = np.full(adata.n_obs, "") if within is None else labels(adata, within, "within")
-    found, small = [], []
-    for kind in sorted({entry for entry in kinds if entry is not None}):
-        for target, (controls, others) in pairs.items():
-            rows, theirs = controls[kinds[controls] == kind], others[kinds[others] == kind]
-            label = f"{kind}: {target}" if within is not None else target
-            if theirs.size and min(rows.size, theirs.size) >= FEWEST:
-                found.append(Condition(label, str(kind), target, rows, theirs))
-            elif theirs.size:
-                small.append(f"{label} ({rows.size} control and {theirs.size} target cells)")
-    if small:
-        raise InputError(
-            f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: drop "
-            "their cells, or name the other groups as targets"
-        )
-    return found
+def _check_splits(replicate: Any, splits: Any, test_size: Any) -> dict[str, Any]:
+    """The number of random splits and the share to test on; None for both where replicates are left out."""
+    given = {"splits": splits, "test_size": test_size}
+    if replicate is not None:
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(
+                    f"{name} must not be given with replicate={str(replicate)!r}, which leaves out each replicate "
+                    f"once; got {value!r}"
+                )
+        return given
+    count = check_count(SPLITS if splits is None else splits, "splits", 1)
+    if count > MOST:
+        raise InputError(f"splits must be at most {MOST:,}; got {count:,}")
+    return {
+        "splits": count,
+        "test_size": check_number(TEST_SIZE if test_size is None else test_size, "test_size", 0.05, 0.5),
+    }
 
 
 def digest(adata: Any, layer: str | None, columns: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -12,7 +13,9 @@ import pandas as pd
 from occamap import _h5ad
 from occamap._memory import Budget
 from occamap._workers import Workers, count_jobs
+from occamap.errors import InputWarning
 from occamap.evaluation.bar import Bar
+from occamap.evaluation.conditions import notes_on_splits
 from occamap.evaluation.on_cluster import run_on_cluster
 from occamap.evaluation.protocol import check_protocol, digest, rows_a_split
 from occamap.evaluation.shared import Preparation, Shared
@@ -41,8 +44,9 @@ def evaluate(
     ties: str = "zero",
     relax: float = 0.0,
     pool: int | str | None = None,
-    splits: int = 10,
-    test_size: float = 0.2,
+    splits: int | None = None,
+    test_size: float | None = None,
+    replicate: str | None = None,
     hvg: int | None = None,
     components: int = 50,
     markers: int = 50,
@@ -57,7 +61,7 @@ def evaluate(
     tick: Callable[[int, int], None] | None = None,
     client: Any = None,
 ) -> pd.DataFrame:
-    """Fit maps on random train cells, move the held-out control cells, and compare them with held-out target cells.
+    """Fit maps on some of the cells, move held-out control cells, and compare them with held-out target cells.
 
     Parameters
     ----------
@@ -78,7 +82,14 @@ def evaluate(
         As for `MongeMap`, the paper's choice by default; one or several ε. `pool` is None, "auto" or a number of
         neighbours, which are looked for among the train cells.
     splits, test_size
-        How many random splits, and the share of both groups that is held out.
+        How many random splits (10 if None), and the share of both groups that is held out (0.2 if None). Both must be
+        None with `replicate`.
+    replicate
+        A column of `adata.obs` with the donors. Each split then leaves one of them out: maps are learned on the control
+        and target cells of all others, and judged on those of the donor left out. Scores then hold for other donors,
+        not only for other cells of the same ones. At least 3 donors must have both control and target cells. Donors
+        with cells of one group only, or with fewer than 10 in either, are used for learning only. Cells without an
+        entry are left out.
     hvg
         Use so many genes that vary most over the cells of a condition (by scanpy); all genes if None.
     components
@@ -93,7 +104,8 @@ def evaluate(
         A directory for `evaluation.parquet`, `evaluation.csv`, `report.html` and `run.json`. What is computed is kept
         there at once: called again after an interruption, the evaluation goes on, and ends with the same table.
     max_memory, n_jobs, random_state, verbose
-        As for `MongeMapCV`. Numbers depend on the seed and the names of the groups, not on other conditions.
+        As for `MongeMapCV`. Numbers depend on the seed and the names of the groups, not on other conditions. With
+        `replicate`, the seed decides only which cells stand for "treated".
     tick
         Called with the number of rows of the table that are done and that of all.
     client
@@ -103,8 +115,9 @@ def evaluate(
 
     Returns
     -------
-    A data frame with a row a condition (`within`, `target`), `split`, `method`, `gamma` and `epsilon` (as asked), and
+    A data frame with one row per condition (`within`, `target`), `split`, `method`, `gamma` and `epsilon`, and
 
+    - `replicate`: the donor that the split leaves out; empty for random splits
     - `status`, `message`, `epsilon_used`, `effective_targets`, and the numbers of cells `n_…`
     - `density`: the share of entries that move by more than 1e-8
     - `divergence`, `mmd`, `energy`: to the held-out target cells, on the components, by `metrics.sinkhorn_divergence`,
@@ -145,6 +158,7 @@ def evaluate(
             pool=pool,
             splits=splits,
             test_size=test_size,
+            replicate=replicate,
             hvg=hvg,
             components=components,
             markers=markers,
@@ -157,11 +171,18 @@ def evaluate(
         Budget(max_memory)
         if client is not None:
             given_client(client)
-        content = digest(adata, layer, [groupby] if within is None else [groupby, within])
+        columns = [column for column in (groupby, within, replicate) if column is not None]
+        content = digest(adata, layer, columns)
         data = DataFile(str(path or ""), content, adata.shape)
-        store = files.enter_context(Store(out, protocol, data, conditions))
+        warned, noted = notes_on_splits(adata, protocol, conditions)
+        for text in warned:
+            warnings.warn(text, InputWarning, stacklevel=2)
+        store = files.enter_context(Store(out, protocol, data, conditions, warned, noted))
         with Progress(verbose) as progress:
-            bar = Bar(len(conditions) * protocol.splits * rows_a_split(protocol), progress, tick)
+            for text in noted:
+                progress.tell(text)
+            count = sum(len(condition.splits) for condition in conditions)
+            bar = Bar(count * rows_a_split(protocol), progress, tick)
             if client is None:
                 _run_here(Preparation(adata, protocol, max_memory, n_jobs), store, bar)
             else:
@@ -173,8 +194,9 @@ def _run_here(prepare: Preparation, store: Store, bar: Bar) -> None:
     """Condition by condition, on threads of this process."""
     protocol = store.protocol
     for condition in store.conditions:
-        todo = [number for number in range(protocol.splits) if not store.has(condition.key, number)]
-        bar.skip((protocol.splits - len(todo)) * rows_a_split(protocol))
+        count = len(condition.splits)
+        todo = [number for number in range(count) if not store.has(condition.key, number)]
+        bar.skip((count - len(todo)) * rows_a_split(protocol))
         if todo:
             _run(prepare(condition, lambda: bar.step(0)), todo, prepare.n_jobs, store, bar)
 

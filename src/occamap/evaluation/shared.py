@@ -17,8 +17,9 @@ from occamap._validate import Samples, check_samples
 from occamap._workers import Workers, count_jobs
 from occamap.errors import InputError
 from occamap.evaluation.components import Gram, components_bytes, gram_bytes
+from occamap.evaluation.conditions import Condition
 from occamap.evaluation.markers import moments, welch_t
-from occamap.evaluation.protocol import Condition, Protocol
+from occamap.evaluation.protocol import Protocol
 from occamap.maps.monge_map import TIES
 from occamap.maps.problem import Problem, check_problem
 from occamap.maps.room import map_bytes, rehearse
@@ -51,14 +52,8 @@ class Shared:
         return self.plan.problem
 
     def split(self, k: int) -> Split:
-        """Split k: a random share of both groups to test on, by the seed and the names alone."""
-        name = [*self.condition.key.encode()]
-        rng = np.random.default_rng([self.protocol.random_state, k, *name])
-        parts = []
-        for size in (self.problem.a.size, self.problem.b.size):
-            order, test = rng.permutation(size), max(2, round(self.protocol.test_size * size))
-            parts += [np.sort(order[test:]), np.sort(order[:test])]
-        return Split(*parts)
+        """Which cells split k learns from, and which it tests on."""
+        return self.condition.splits.split(k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +114,8 @@ class Preparation:
         known = self._kept is not None and self._kept[0].startswith(condition.rows.tobytes())
         within = self._kept[1] if known and self._kept is not None else None
         needed = float(sum(side.__sizeof__() for side in cells))
-        needed += condition_bytes(control, target, within, self.protocol, count_jobs(self.n_jobs))
+        parts = condition.splits.largest()
+        needed += condition_bytes(control, target, within, self.protocol, parts, count_jobs(self.n_jobs))
         Budget(self.max_memory).require(needed, f"evaluating {sum(rows.size for rows in both):,} cells")
 
 
@@ -143,16 +139,16 @@ def share(
     tick: Tick,
 ) -> Shared:
     """What the splits of a condition share; `within` are inner products of its control cells, if they are known."""
-    penalties = protocol.penalties()
+    penalties, parts = protocol.penalties(), condition.splits.largest()
 
     def need(source: Samples, target: Samples) -> float:
-        return condition_bytes(source, target, within, protocol, workers.count)
+        return condition_bytes(source, target, within, protocol, parts, workers.count)
 
     what = f"evaluating {sum(side.shape[0] for side in sides):,} cells"
     problem = check_problem(sides[0], sides[1], None, None, protocol.all_costs(), max_memory, need, what)
     tick()
     samples, budget = (problem.source, problem.target), Budget(max_memory, problem.lent)
-    before, beside = least_bytes(*samples, protocol, workers.count)
+    before, beside = least_bytes(*samples, protocol, parts, workers.count)
     pairs = float(samples[0].shape[0] * samples[1].shape[0])
     reserve = gram_bytes(*samples, within) + before + 16 * pairs  # a split has sub-matrices of what is kept
     families = []
@@ -184,19 +180,26 @@ def share(
 
 
 def condition_bytes(
-    source: Samples, target: Samples, within: NDArray[Any] | None, protocol: Protocol, threads: int
+    source: Samples,
+    target: Samples,
+    within: NDArray[Any] | None,
+    protocol: Protocol,
+    parts: tuple[float, float],
+    threads: int,
 ) -> float:
     """What it takes to evaluate a condition, one split at a time."""
-    return gram_bytes(source, target, within) + sum(least_bytes(source, target, protocol, threads))
+    return gram_bytes(source, target, within) + sum(least_bytes(source, target, protocol, parts, threads))
 
 
-def least_bytes(source: Samples, target: Samples, protocol: Protocol, threads: int) -> tuple[float, float]:
+def least_bytes(
+    source: Samples, target: Samples, protocol: Protocol, parts: tuple[float, float], threads: int
+) -> tuple[float, float]:
     """What a split takes where costs are computed again and again: before some are kept, and beside them.
 
-    The former are its cells, components or a fit; the latter blocks of moves, moves of test cells and their distances.
+    `parts` are the most train and the most test cells of a split. The former are its cells, components or a fit; the
+    latter blocks of moves, moves of test cells and their distances.
     """
-    n, d = source.shape
-    train, test = (1 - protocol.test_size) * (n + target.shape[0]), protocol.test_size * (n + target.shape[0])
+    (train, test), d = parts, source.shape[1]
     costs = protocol.all_costs()
     fitting = max(scratch_bytes(cost, target, threads) for cost in costs)
     moving = max(map_bytes(cost, target, threads) for cost in costs)

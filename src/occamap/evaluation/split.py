@@ -112,6 +112,7 @@ class Scoring:
             "within": condition.within,
             "target": condition.target,
             "split": self.held.k,
+            "replicate": condition.splits.replicate(self.held.k),
             **{f"n_{name}": int(masses.size) for name, masses in sizes.items()},
         }
 

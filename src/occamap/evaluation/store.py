@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -28,7 +28,8 @@ from occamap._kept import going_on
 from occamap._locks import holding
 from occamap._record import plain, versions
 from occamap.errors import InputError
-from occamap.evaluation.protocol import OPEN, Condition, Protocol
+from occamap.evaluation.conditions import Condition
+from occamap.evaluation.protocol import OPEN, Protocol
 from occamap.evaluation.scores import Row
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
@@ -48,8 +49,17 @@ class Store:
     closed. `parts/` has a file a split, each whole or not there, and `parts/protocol.json` says whose they are.
     """
 
-    def __init__(self, out: Any, protocol: Protocol, data: DataFile, conditions: list[Condition]) -> None:
+    def __init__(
+        self,
+        out: Any,
+        protocol: Protocol,
+        data: DataFile,
+        conditions: list[Condition],
+        warned: Sequence[str] = (),
+        noted: Sequence[str] = (),
+    ) -> None:
         self.protocol, self.data, self.conditions = protocol, data, conditions
+        self.warned, self.noted = tuple(warned), tuple(noted)
         self.key = protocol.fingerprint(data.sha256)
         self.directory = None if out is None else check_directory(out, FILES.values())
         self._rows: dict[tuple[str, int], list[Row]] = {}
@@ -96,7 +106,7 @@ class Store:
         rows = [
             row
             for condition in self.conditions
-            for split in range(self.protocol.splits)
+            for split in range(len(condition.splits))
             for row in self._rows[condition.key, split]
         ]
         table = pd.DataFrame(rows)
@@ -139,7 +149,7 @@ class Store:
             with self._telling(), replacing(parts / STATE) as stream:
                 stream.write(json.dumps({"key": self.key, "parameters": asked}, indent=2).encode())
         for condition in self.conditions:
-            for split in range(self.protocol.splits):
+            for split in range(len(condition.splits)):
                 known = _read(parts / _name(condition.key, split))
                 mine = known.get("key") == self.key and known.get("condition") == condition.key
                 text = known.get("rows")
@@ -167,15 +177,23 @@ class Store:
                 "rows_not_converged": len(failed),
                 "message": "" if failed.empty else str(failed["message"].iloc[0]),
                 "conditions": [condition.label for condition in self.conditions],
+                "replicates": self._replicates(),
+                "notes": self.noted,
                 "splits_from_earlier_runs": self.resumed,
             },
-            warnings=(),
+            warnings=self.warned,
             versions=versions(),
             seed=self.protocol.random_state,
             seconds=round(time.monotonic() - self._begun, 3),
             started=self._started.isoformat(timespec="seconds"),
             files=FILES,
         )
+
+    def _replicates(self) -> list[list[str]] | None:
+        """For each condition, the replicates that its splits leave out, in their order; None for random splits."""
+        if self.protocol.replicate is None:
+            return None
+        return [[of.splits.replicate(k) for k in range(len(of.splits))] for of in self.conditions]
 
 
 def _name(condition: str, split: int) -> str:

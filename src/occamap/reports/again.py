@@ -17,7 +17,7 @@ ASKED = {  # parameters that are options of the same name
     "write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
     "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax pool "
-    "splits test_size components markers close_ups",
+    "splits test_size replicate components markers close_ups",
 }
 NAMES = {"close_ups": "close-up"}
 REPEATED = "targets", "close_ups", "frozen"

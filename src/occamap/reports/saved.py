@@ -16,7 +16,10 @@ from occamap.maps import MongeMap, load
 from occamap.run_record import NAME, RunRecord, sha256
 
 LARGEST, HEAD = 2**28, 2**14  # bytes of a table, and of its first line
-TEXTS = "cell", "group", "gene", "status", "message", "epsilon_rule", "method", "within", "target", "direction"
+TEXTS = (
+    *("cell", "group", "gene", "status", "message", "epsilon_rule", "method", "within", "target", "direction"),
+    "replicate",
+)
 COMMANDS = "fit", "path", "evaluate"
 
 

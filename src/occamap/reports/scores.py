@@ -12,6 +12,7 @@ from occamap.reports.again import command
 from occamap.reports.html import fill
 from occamap.reports.pack import pack
 from occamap.reports.saved import Run
+from occamap.reports.splits import counted, splits_of
 from occamap.reports.trust import CARE, FINE, Item, in_short
 from occamap.reports.words import NORMALISED, PAPER, listed, parameters
 from occamap.run_record import RunRecord
@@ -32,12 +33,6 @@ METRICS = {
     "rbo_train": ("RBO", "higher", "Rank-biased overlap of markers and genes that move"),
     "density": ("density", "", "Share of entries that move"),
 }
-BELOW = (
-    "below, since a map sends cells to averages, which vary less than cells do. Of two maps there, the one with the "
-    "lower divergence is not the better for it: look at the energy distance, too."
-)
-REST = "what is left is the distance to a perfect map."
-FEW = 5  # splits
 NEARLY = 0.95  # of the way to the closest map
 ALL = "all conditions (mean)"
 
@@ -91,6 +86,7 @@ def evaluation_page(run: Run) -> bytes:
         sections=[("explore", "Scores"), ("trust", "Trust"), ("all", "All methods"), ("methods", "Methods")],
         trust=items,
         care=in_short(items),
+        means=splits_of(record).note(),
         methods=_methods(record),
         command=command(record),
         parameters=parameters(record),
@@ -140,8 +136,7 @@ def _named(row: Any) -> str:
 
 
 def _headline(record: RunRecord, table: pd.DataFrame, count: int) -> str:
-    splits = record.parameters["splits"]
-    over = f"Over {_count(count, 'condition')} × {_count(splits, 'split')} into train and test cells, "
+    over = f"Over {splits_of(record).over(count)}, "
     best = _best(table)
     if best is None:
         return f"{over}{len(table)} methods were scored; none of them sparse."
@@ -170,39 +165,34 @@ def _headline(record: RunRecord, table: pd.DataFrame, count: int) -> str:
 
 
 def _trust(record: RunRecord, table: pd.DataFrame, rows: pd.DataFrame) -> list[Item]:
-    result, splits = record.result, record.parameters["splits"]
-    failed, best = int(result["rows_not_converged"]), _best(table)
+    result, best = record.result, _best(table)
+    failed = int(result["rows_not_converged"])
     told = f"All of {result['rows']:,} rows are of solvers that converged."
     if failed:
         told = f"{failed:,} of {result['rows']:,} rows did not converge: {result['message']}"
     items = [Item(CARE if failed else FINE, "Solver", told)]
-    items.append(_splits(splits, rows, best))
+    items.append(_splits(record, rows, best))
     for name, words in (("identity", "not moving at all"), ("mean_shift", "the mean shift")):
         known = _of(table, name)
         if best is not None and not known.empty:
             items.append(_against(words, best, known.iloc[0]))
     known = _of(table, "treated")
     if best is not None and not known.empty:
-        floor = known["divergence"].iloc[0]
-        below = best["divergence"] < floor
-        told = f"Other target cells are at {floor:.3g} from those held out, the closest sparse map is at "
-        told += f"{best['divergence']:.3g}: "
-        told += BELOW if below else REST
-        items.append(Item(FINE, "Floor", told))
+        items.append(splits_of(record).floor(known["divergence"].iloc[0], best["divergence"]))
+    items += [Item(FINE, "Replicates", str(text)) for text in result.get("notes") or ()]
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
 
 
-def _splits(splits: int, rows: pd.DataFrame, best: Any) -> Item:
+def _splits(record: RunRecord, rows: pd.DataFrame, best: Any) -> Item:
     """How many there are, and how much they differ."""
-    few = splits < FEW
-    told = f"Each number is a mean over {_count(splits, 'random split')}"
-    if best is not None and splits > 1:
+    splits, variation = splits_of(record), ""
+    if best is not None and splits.several:
         mine = rows[(rows["method"] == best["method"]) & (rows["gamma"] == best["gamma"])]
         mine = mine[mine["epsilon"] == best["epsilon"]]
         spread = mine.groupby("condition")["divergence"].std().mean()
-        told += f"; the divergence of {_named(best)} varies over them with a standard deviation of {spread:.2g}"
-    return Item(CARE if few else FINE, "Splits", f"{told}{': give more to tell small differences' * few}.")
+        variation = f"; the divergence of {_named(best)} varies over them with a standard deviation of {spread:.2g}"
+    return splits.item(variation)
 
 
 def _against(words: str, best: Any, other: Any) -> Item:
@@ -226,18 +216,13 @@ def _methods(record: RunRecord) -> str:
     within = f" within each {asked['within']}" if asked["within"] else ""
     costs = listed([LABELS.get(name, str(name)) for name in asked["costs"]])
     return (
-        f"Maps from {asked['groupby']} {asked['control']} to {_count(len(asked['targets']), 'target group')}{within} "
-        f"were learned on {1 - asked['test_size']:.0%} of the cells and scored on the others, in "
-        f"{_count(asked['splits'], 'random split')}, with occamap {record.versions.get('occamap', '')}, on {genes}."
+        f"Maps from {asked['groupby']} {asked['control']} to {counted(len(asked['targets']), 'target group')}{within} "
+        f"{splits_of(record).methods()}, with occamap {record.versions.get('occamap', '')}, on {genes}."
         f"{NORMALISED if asked['counts'] == 'normalize' else ''} Costs: {costs}; γ: {_numbers(asked['gammas'])}; ε: "
         f"{_numbers(asked['epsilon'])} ({asked['epsilon_scale']}); relax: {asked['relax']:g}; seed {record.seed}. "
         f"Distances are measured on {asked['components']} principal components of the train cells; markers are the "
         f"{asked['markers']} genes with the largest Welch's t of train cells. {PAPER}"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _numbers(values: list[float]) -> str:

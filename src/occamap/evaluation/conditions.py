@@ -1,0 +1,157 @@
+"""The conditions of an evaluation: the cells of each, how they are split, and what to tell of those not judged on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from occamap.errors import InputError
+from occamap.evaluation.held_out import FEWEST_CELLS, FEWEST_REPLICATES, RandomSplits, ReplicateSplits, leave_one_out
+from occamap.tl.cells import Rows, labels, pair_of, rows_of, some
+
+FEWEST = 10  # cells of each group: two to test on, at a fifth
+
+
+class Condition(NamedTuple):
+    """A target group against the control, within a group of cells if asked for."""
+
+    label: str
+    within: str
+    target: str
+    rows: Rows
+    others: Rows
+    splits: RandomSplits | ReplicateSplits
+
+    @property
+    def key(self) -> str:
+        """What no other condition is called; two labels can be the same."""
+        return _key(self.within, self.target)
+
+
+def _key(within: str, target: str) -> str:
+    return json.dumps([within, target])
+
+
+def find_conditions(adata: Any, targets: Any, asked: dict[str, Any]) -> list[Condition]:
+    """Every target within every group that has cells of it."""
+    groupby, control, within, replicate = (asked[name] for name in ("groupby", "control", "within", "replicate"))
+    groups = labels(adata, groupby)
+    rows_of(adata, groupby, control, "control")
+    wanted = None if targets is None else list(several(targets, "targets"))
+    if wanted is None:
+        wanted = sorted({entry for entry in groups if entry is not None and entry != str(control)})
+    if not len(wanted):
+        raise InputError(f"targets must be one or several groups in adata.obs[{groupby!r}] beside the control")
+    pairs = {str(target): pair_of(adata, groupby, control, target) for target in wanted}
+    kinds = np.full(adata.n_obs, "") if within is None else labels(adata, within, "within")
+    replicates = None if replicate is None else labels(adata, replicate, "replicate")
+    if replicates is not None:
+        _check_several(replicates, np.concatenate([rows for pair in pairs.values() for rows in pair]), replicate)
+    found, small = [], []
+    for kind in sorted({entry for entry in kinds if entry is not None}):
+        for target, pair in pairs.items():
+            rows, theirs = (side[kinds[side] == kind] for side in pair)
+            if not theirs.size:
+                continue
+            if replicates is not None:
+                rows, theirs = (side[~_without_entry(replicates[side])] for side in (rows, theirs))
+            label = f"{kind}: {target}" if within is not None else target
+            if min(rows.size, theirs.size) < FEWEST:
+                small.append(f"{label} ({rows.size} control and {theirs.size} target cells)")
+                continue
+            splits: RandomSplits | ReplicateSplits
+            if replicates is None:
+                sizes, name = (rows.size, theirs.size), _key(str(kind), target)
+                splits = RandomSplits(sizes, asked["splits"], asked["test_size"], asked["random_state"], name)
+            else:
+                splits = leave_one_out(replicates[rows], replicates[theirs])
+            found.append(Condition(label, str(kind), target, rows, theirs, splits))
+    if small:
+        raise InputError(
+            f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: drop "
+            "their cells, or name the other groups as targets"
+        )
+    _check_replicates(found)
+    return found
+
+
+def _without_entry(entries: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.array([entry is None for entry in entries], dtype=bool)
+
+
+def _check_several(replicates: Any, rows: Rows, column: str) -> None:
+    """Raise unless the cells of an evaluation are of several replicates."""
+    there = sorted({entry for entry in replicates[rows] if entry is not None})
+    if len(there) < 2:
+        known = f"only {there[0]!r}" if there else "no entry"
+        raise InputError(
+            f"replicate must be a column with several values; adata.obs[{column!r}] has {known} in these cells: name "
+            "the column of the donors, or evaluate on random splits"
+        )
+
+
+def _check_replicates(conditions: list[Condition]) -> None:
+    """Raise unless each condition has enough replicates to learn from and to be judged on."""
+    few, unjudged = [], []
+    for condition in conditions:
+        splits = condition.splits
+        if not isinstance(splits, ReplicateSplits):
+            continue
+        both = len(splits) + len(splits.small)
+        if both < FEWEST_REPLICATES:
+            few.append(f"{condition.label} ({both})")
+        elif len(splits) < 2:
+            unjudged.append(f"{condition.label} ({len(splits)})")
+    remedy = "name other groups as targets, or evaluate on random splits"
+    if few:
+        raise InputError(
+            f"replicate must have at least {FEWEST_REPLICATES} values with both control and target cells in each "
+            f"condition; too few: {some(few)}: {remedy}"
+        )
+    if unjudged:
+        raise InputError(
+            f"replicate must have at least 2 values with {FEWEST_CELLS} control and {FEWEST_CELLS} target cells in "
+            f"each condition, to be judged on; too few: {some(unjudged)}: {remedy}"
+        )
+
+
+def notes_on_splits(adata: Any, asked: Any, conditions: list[Condition]) -> tuple[list[str], list[str]]:
+    """What to warn of, and what to note, if replicates are left out; `asked` is the protocol."""
+    column = asked.replicate
+    if column is None:
+        return [], []
+    warned, noted = [], []
+    groups, nameless = labels(adata, asked.groupby), _without_entry(labels(adata, column, "replicate"))
+    count = int(np.isin(groups.astype(str), [asked.control, *asked.targets])[nameless].sum())
+    if count:
+        have = "1 cell has no entry" if count == 1 else f"{count:,} cells have no entry"
+        warned.append(f"{have} in {column!r}: left out of the evaluation.")
+    small, one_sided = [], []
+    for condition in conditions:
+        if isinstance(condition.splits, ReplicateSplits):
+            prefix = f"{condition.label}: " if len(conditions) > 1 else ""
+            small += [
+                f"{prefix}{name} ({mine:,} control and {theirs:,} target cells)"
+                for name, (mine, theirs) in condition.splits.small.items()
+            ]
+            one_sided += [f"{prefix}{name}" for name in condition.splits.one_sided]
+    if small:
+        warned.append(
+            f"Replicates ({column}) with fewer than {FEWEST_CELLS} control or target cells are used for learning only, "
+            f"and never left out: {some(small, 10)}."
+        )
+    if one_sided:
+        noted.append(
+            f"Replicates ({column}) with cells of one group only are used for learning only: {some(one_sided, 10)}."
+        )
+    return warned, noted
+
+
+def several(given: Any, name: str) -> tuple[Any, ...]:
+    """One or several, as a tuple."""
+    if given is None:
+        raise InputError(f"{name} must be given, one or several; got None")
+    return tuple(given) if np.iterable(given) and not isinstance(given, str | bytes) else (given,)
