@@ -9,15 +9,16 @@ A finding is a pair of a gene and a cell type with q at or below the level; q-va
 mean share of false ones among the findings (0 where nothing is found), which the level should bound; "power" is the
 share of the planted pairs that are found. ± is the standard error of the mean over data sets.
 
-Planted truth: 800 + 800 cells, 3,000 genes, 4 types, effects of ±0.7 to 1.6 in natural logs on 60 genes a type, 20 of
-them shared, counts scaled to 10,000 a cell and logged, without side effects on other genes. Donors multiply the rates
+Planted truth: 800 + 800 cells, 3,000 genes, 4 types, effects of ±0.7 to 1.6 in natural logs on 60 genes per type, 20 of
+them shared, counts scaled to 10,000 per cell and logged, without side effects on other genes. Donors multiply the rates
 of each gene by log-normal factors (σ = 0.3), alike in all types, and their response by others (σ = 0.15): a gene
-without a planted effect changes in every donor, but not on average over donors. Cells are matched within the true
-types. Wilcoxon's test and pseudobulk are within the true types, too; pseudobulk sums the counts of a donor, type and
-condition, and takes a t-test of log CPM, paired where donors are in both conditions, of genes with 10 counts or more.
+without a planted effect changes in every donor, but not on average over donors. The largest of the unequal donors has
+five times the cells of the smallest. Cells are matched within the true types. Wilcoxon's test and pseudobulk also run
+within the true types; pseudobulk sums the counts of a donor, type and condition, and takes a t-test of log CPM, paired
+if donors are in both conditions, of genes with 10 counts or more.
 
-The interferon cells had a part in the design of the test across donors: 4 donors against 4 in the choice of the
-method, 3 against 5 in its check only, though of the same donors. Cells without a donor are left out.
+The interferon cells were used to design the test across donors: the 4-against-4 splits to choose the method, the
+3-against-5 splits only to check it, on the same donors. Cells without a donor are left out.
 """
 
 from __future__ import annotations
@@ -375,7 +376,7 @@ def overlaps(found: dict[str, pd.DataFrame]) -> Iterator[Row]:
         if last == "PyDESeq2":
             both = set(table.index) & set(found[last].index)
             mine, theirs = yes & both, set(found[last].index[found[last]["q"] <= 0.1]) & both
-            row |= {"tested by PyDESeq2, too": len(both), "found of these": len(mine), "by PyDESeq2": len(theirs),
+            row |= {"also tested by PyDESeq2": len(both), "found of these": len(mine), "by PyDESeq2": len(theirs),
                     "by both": len(mine & theirs), "Jaccard": len(mine & theirs) / max(1, len(mine | theirs))}
         yield row
 

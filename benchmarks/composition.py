@@ -4,9 +4,9 @@
 benchmarks/results/composition.md and composition.json; a part that is not named is kept as it is there.
 
 Cells: 800 + 800, 3,000 genes, 4 types, 27 % of the entries stored, log fold changes of 0.7 to 1.6 in natural logs on
-genes of each type, a third of them shared. "Up" has rising genes only, 60 or 200 a type; "balanced" has as many that
-fall; in "nothing" there are none. "Growth" is by how much the response multiplies the total of a treated cell. Cells
-are scaled to 10,000 counts and logged, then matched within their types.
+genes of each type, a third of them shared. "Up" has rising genes only, 60 or 200 per type; "balanced" has 30 that rise
+and 30 that fall; in "nothing" there are none. "Growth" is by how much the response multiplies the total of a treated
+cell. Cells are scaled to 10,000 counts and logged, then matched within their types.
 
 A finding is a pair of a gene and a type with q ≤ 0.1, over all pairs; "false" is the mean share of false ones among the
 findings, and "power" the share of the planted pairs that are found; ± is the standard error over data sets.

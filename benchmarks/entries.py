@@ -4,17 +4,18 @@
 named, and writes benchmarks/results/entries.md and entries.json; parts that are not asked for are kept as they are
 there. `interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names.
 
-An entry is a gene in a control cell. It is found if its q-value is at or below the level, and false if nothing was
-planted in that gene for the true type of the cell. "False" is the mean share of false entries among those found (0
-where nothing is found), which the level should bound; "power" is the share of the planted entries that are found. ± is
-the standard error of the mean over data sets. Cells are simulated as in benchmarks/certainty.py; no map sees the types,
-unless "within types" is said. Wilcoxon's test is within the true types, and gives each cell the genes of its type.
+An entry is a gene in a control cell. It is found if its q-value is at or below the level, and false if no effect was
+planted in that gene for the true type of the cell. "False" is the mean share of false entries among those found (0 if
+none is found); it should not exceed the level. "Power" is the share of the planted entries that are found. ± is the
+standard error of the mean over data sets. Cells are simulated as in benchmarks/certainty.py. Maps do not use the cell
+types, except in the rows "within types" and "one displacement per type". Wilcoxon's test runs within the true types,
+and each cell gets the q-values of its type.
 
 Thinned: counts are split at random into two halves; cells are matched and pooled on one, and displacements are read in
-the other. The interferon cells: control cells of eight donors, four against four in all 35 ways, where nothing differs
-but donors. Their map from half of the donors (both conditions) is compared with the other half: "false by sign" is
-twice the share of the entries found whose sign is not that of the difference of means within the annotated type there,
-which estimates the share of false ones.
+the other. Interferon cells: the control cells of eight donors are split four against four, in all 35 ways; only donors
+differ. Then a map from four donors (both conditions) is compared with the other four: "false by sign" is twice the
+share of the entries found whose sign differs from that of the difference of means within the type in the other donors.
+It estimates the share of false entries.
 """
 
 from __future__ import annotations

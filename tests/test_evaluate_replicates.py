@@ -160,7 +160,7 @@ def test_keeps_one_sided_donor_for_learning(cells, capsys):
         table = oc.evaluate(cells, **{**BY_DONOR, "verbose": True})
     assert list(dict.fromkeys(table["replicate"])) == DONORS[:3]
     told = capsys.readouterr()
-    assert "cells of one group only are used for learning only: 'dora', 'eve'" in told.out + told.err
+    assert "without cells in both groups are only used to fit maps: 'dora', 'eve'" in told.out + told.err
     one = table[table["replicate"] == "anna"]
     assert (one["n_control_train"] == 60).all()
     assert (one["n_target_train"] == 60).all()
@@ -326,7 +326,7 @@ def test_page_says_who_was_left_out(saved):
     means = table.groupby("method")["divergence"].mean()
     assert f"Target cells of other replicates are at {means['treated']:.3g} from those held out" in text
     assert f"the closest sparse map is at {means['l1']:.3g}: " in text
-    assert "used for learning only: 'one-sided & alone'." in text  # the note
+    assert "only used to fit maps: 'one-sided & alone'." in text  # the note
     assert "never left out: 'few (2 control and 9 target cells)'." in text  # the warning
 
 
@@ -370,7 +370,7 @@ def test_command_gives_same_table(file, tmp_path):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a" / "evaluation.parquet"), table)
     assert "1 condition, 4 splits: means over all of them." in told
     assert "Each split leaves out one replicate (donor): anna, ben <b>, cem, dora." in told
-    assert "cells of one group only are used for learning only: 'eve'." in told
+    assert "without cells in both groups are only used to fit maps: 'eve'." in told
     again = json.loads(run(file, *WORDS, "--replicate", "donor", "--out", tmp_path / "a", "--json").stdout)
     assert again["result"]["replicates"] == [DONORS]
     assert again["result"]["splits_from_earlier_runs"] == 4

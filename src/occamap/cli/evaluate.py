@@ -40,7 +40,7 @@ default, not those of `occamap fit`.
   occamap evaluate cells.h5ad --groupby drug --control DMSO --within cell_line --hvg 5000 --splits 5 --out evaluation
   occamap evaluate cells.h5ad --groupby condition --control control --replicate donor --out evaluation
   occamap evaluate cells.h5ad --groupby condition --control control --costs l1 --gammas 0.3 --epsilon 10 \
---epsilon-scale perplexity --relax 1 --pool auto --out evaluation   [dim]# with the γ that `occamap fit` prints[/dim]
+--epsilon-scale perplexity --relax 1 --pool auto --out evaluation   [dim]# pooled as in `fit`, one γ for all genes[/dim]
   occamap evaluate cells.h5ad --groupby drug --control DMSO --targets Givinostat --targets Belinostat \
 --costs sql2,l1 --gammas 0.1,1 --out evaluation
   occamap evaluate cells.h5ad --groupby drug --control DMSO --dask tcp://10.0.0.1:8786 --out evaluation

@@ -105,7 +105,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of obs: a table of genes for each of its groups, too.",
+            help="Column of obs: also write a table of genes for each of its groups.",
             rich_help_panel=given.TABLE,
         ),
     ] = None,
@@ -121,8 +121,8 @@ def fit(
         int,
         typer.Option(
             min=0,
-            help="Fit again on so many halves of the cells, for intervals; 0 for none, which leaves out the null map, "
-            "too, and with it how many genes go beyond noise.",
+            help="Number of random halves of the cells to fit again, for intervals. 0 skips them and the null maps "
+            "that check the error rate.",
             rich_help_panel=given.TABLE,
         ),
     ] = 10,
@@ -242,21 +242,21 @@ def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
 
 def rate_words(result: dict[str, Any]) -> str:
     """What the penalty of the entries is, in a sentence."""
-    rate = f"a false-discovery rate of {result['fdr']:.0%} over {result['n_tested']:,} entries (cell × gene)"
+    rate = f"a false-discovery rate of {100 * result['fdr']:.3g} % over {result['n_tested']:,} entries"
     if result["critical"] is None:
-        return f"No entry stands out from noise at {rate}."
-    return f"An entry moves if its shift is beyond {result['critical']:.2f} standard errors, {rate}."
+        return f"No entry (cell × gene) stands out from noise at {rate}."
+    return f"An entry (cell × gene) moves if its difference exceeds {result['critical']:.2f} standard errors: {rate}."
 
 
 def found_words(result: dict[str, Any], replicate: str | None) -> str:
     """How many genes differ, at which error rate, and whom that holds for."""
     count, rate = result["n_genes_found"], result["false_discovery_rate"]
-    words = f"{count:,} genes differ from their matched target cells at a false-discovery rate of {rate:.0%}"
+    words = f"{count:,} genes respond at a false-discovery rate of {100 * rate:.3g} %"
     if replicate is not None:
-        return f"{words}, tested across {result['n_replicates']:,} replicates ({replicate})."
+        return f"{words}, tested across replicates ({replicate}; at least {result['n_replicates']:,} per condition)."
     return (
-        f"{words}. Cells are not replicates: this holds for more cells of the same donors, not for other donors; "
-        "name the column of donors with --replicate."
+        f"{words}. Cells are not replicates: this holds for new cells of the same donors, not for new donors. "
+        "If cells come from several donors, name their column with --replicate."
     )
 
 
@@ -268,7 +268,7 @@ def null_words(result: dict[str, Any]) -> str:
         words += f"{null['density']:.2%} of the entries move"
         if null["width"] is None:
             return f"{words}."
-        return f"{words}; large scores are {null['width']:.2f} times as large as expected there."
+        return f"{words}; their largest scores are {null['width']:.2f} times the expected ones (1 is ideal)."
     return (
         f"Between random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."

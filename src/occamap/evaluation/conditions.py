@@ -114,7 +114,7 @@ def _check_replicates(conditions: list[Condition]) -> None:
     if unjudged:
         raise InputError(
             f"replicate must have at least 2 values with {FEWEST_CELLS} control and {FEWEST_CELLS} target cells in "
-            f"each condition, to be judged on; too few: {some(unjudged)}: {remedy}"
+            f"each condition, so that they can be left out; too few: {some(unjudged)}: {remedy}"
         )
 
 
@@ -140,12 +140,12 @@ def notes_on_splits(adata: Any, asked: Any, conditions: list[Condition]) -> tupl
             one_sided += [f"{prefix}{name}" for name in condition.splits.one_sided]
     if small:
         warned.append(
-            f"Replicates ({column}) with fewer than {FEWEST_CELLS} control or target cells are used for learning only, "
-            f"and never left out: {some(small, 10)}."
+            f"Replicates ({column}) with fewer than {FEWEST_CELLS} control or target cells are only used to fit maps, "
+            f"never left out: {some(small, 10)}."
         )
     if one_sided:
         noted.append(
-            f"Replicates ({column}) with cells of one group only are used for learning only: {some(one_sided, 10)}."
+            f"Replicates ({column}) without cells in both groups are only used to fit maps: {some(one_sided, 10)}."
         )
     return warned, noted
 

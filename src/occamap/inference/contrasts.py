@@ -35,15 +35,15 @@ class Contrasts:
     degrees
         Degrees of freedom of the variance, by Welch and Satterthwaite.
     detected
-        How many samples in effect are not zero, over both sides: a variance from few of them is not reliable.
+        Effective number of non-zero samples, summed over both sides. A variance from few of them is unreliable.
     between
         The square of the standard error from the differences between replicates; None without replicates.
     between_degrees
-        Its degrees of freedom, one per contrast, if cells differ far less than replicates do.
+        Lower bound of its degrees of freedom, one per contrast: cells differ far less than replicates do.
     most_degrees
-        The most that it can have, one per contrast: those of replicates with equal shares.
+        Upper bound, one per contrast, reached by replicates with equal shares.
     n_replicates
-        The number of replicates on the smaller side of each contrast.
+        Number of replicates on the side with fewer, one per contrast.
     """
 
     difference: Floats

@@ -19,7 +19,7 @@ class Shares:
     Attributes
     ----------
     source, target
-        The weight of each replicate in either mean; each of sum 1 over the replicates.
+        The weight of each replicate in the mean of each side; sums to 1 over the replicates.
     left
         The share of the variance of a replicate that is left after the mean of all is subtracted.
     degrees

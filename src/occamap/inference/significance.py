@@ -47,14 +47,13 @@ class Significance:
 def significance(found: Contrasts) -> Significance:
     """Test each difference: against the spread between replicates if there are any, else against that of the samples.
 
-    With replicates, the variance of a feature is moderated: the ratio of the variance between replicates to that of
-    independent samples has a prior, a scaled inverse χ², which is learned from the features that are detected about as
-    often: the more often, the more the differences between replicates stand out from those between samples. So three
-    replicates are enough to test many features. If replicates have unequal shares, the degrees of freedom of their
-    variance are known only within bounds: the prior is learned with the upper bound, so that it does not count for too
-    much, and the test is made with the lower one. Features whose ratio is too large for the prior (strong responses
-    differ most between donors) keep their own variance, as in limma's robust fit: the prior counts in proportion to
-    the q-value of a test that they follow it. The variance is never taken to be less than that of the samples.
+    With replicates, variances are moderated. The ratio of the variance between replicates to that of independent
+    samples has a scaled inverse-χ² prior, learned from features that are detected about as often, because the ratio
+    grows with detection. This makes tests with three replicates possible. If replicates have unequal shares, the
+    degrees of freedom of their variance are known only within bounds: the prior is learned with the upper bound, so
+    that it does not count for too much, and the test uses the lower one. Features with a ratio far above the prior
+    (strong responses differ most between donors) keep their own variance, as in limma's robust fit: the prior is
+    weighted by the q-value of a test that the feature follows it. The variance is never below that of the samples.
     """
     variance, degrees = found.variance, found.degrees
     testable = np.isfinite(variance)

@@ -127,7 +127,7 @@ class MongeMap(BaseEstimator):
         `match`, and takes the samples as independent, unless there are replicates; `q_values` has the rate of each
         move. None: as `cost` says.
     replicate
-        With `fdr`: a pair of arrays, the replicate (such as the donor) of each row of X and of Y, at least 3 in either.
+        With `fdr`: a pair of arrays, the replicate (such as the donor) of each row of X and of Y, at least 3 in each.
         Moves are then tested against the differences between replicates, and hold for others of them. Replicates in
         both samples are paired. What is particular to a replicate is taken out of the coordinates of the fitted
         samples before they are matched; other samples are moved as if they came from no replicate in particular.
@@ -703,8 +703,8 @@ class MongeMap(BaseEstimator):
     def _check_replicates(self, found: Replicates) -> None:
         """Raise where there are too few replicates to say how much they differ."""
         if found.fewest < FEWEST_REPLICATES:
-            raise InputError(f"replicate must have {FEWEST_REPLICATES} replicates or more in either sample; got "
-                             f"{found.fewest}: leave it out, and samples count as independent")
+            raise InputError(f"replicate must have at least {FEWEST_REPLICATES} values in each sample; got "
+                             f"{found.fewest}: leave it out to treat samples as independent")
 
     def _own_side(self, forth: bool) -> OwnSide:
         """The side that a map starts from, as its own target; solved when it is first needed."""

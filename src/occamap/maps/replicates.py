@@ -56,7 +56,7 @@ def centred(coordinates: Floats, replicates: Rows, groups: Rows | None) -> Float
     """Coordinates of one side with the mean of each replicate moved to that of all, within each group if there are any.
 
     Samples of a donor lie apart from those of others; if they stayed there, neighbourhoods would hold one donor each,
-    and nothing would say how much donors differ. Of a replicate with few samples less is taken out.
+    and nothing would say how much donors differ. Replicates with few samples are shifted less.
     """
     found = coordinates.copy()
     for group in [slice(None)] if groups is None else [groups == k for k in np.unique(groups)]:
@@ -71,7 +71,7 @@ def centred(coordinates: Floats, replicates: Rows, groups: Rows | None) -> Float
 
 
 def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) -> Floats:
-    """What the ratio of the variance between replicates to that of samples is, for features that are as often not 0.
+    """Learn the prior of the ratio of variances (between replicates over samples), by how often features are not 0.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) 
 
     Returns
     -------
-    array, shape (3, d): the ratio that is expected, the degrees of freedom that it is worth, and the ratio beyond which
-    it says nothing.
+    array, shape (3, d): the expected ratio, the degrees of freedom of the prior, and the ratio above which the prior is
+    ignored.
     """
     made = np.empty((3, detected.size))
     for part in np.array_split(np.argsort(detected, kind="stable"), min(BINS, detected.size)):

@@ -13,10 +13,10 @@ from occamap.tl.stored import read
 
 
 def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
-    """Observed against expected scores of maps between halves of the control cells, a line per map.
+    """Plot observed against expected scores of null maps, one line per map.
 
-    On the diagonal, scores are as rare as they should be where nothing has changed, and q-values hold. Above it,
-    q-values are too small; below it, they are larger than need be.
+    On the diagonal, q-values hold. Above it, they are too small; below it, they are conservative. The orange line is
+    the smallest score of an entry that moves.
 
     Parameters
     ----------

@@ -16,10 +16,10 @@ BELOW = (
 )
 REST = "what is left is the distance to a perfect map."
 BELOW_OTHERS = (
-    "closer. A map starts from control cells of the replicate itself, and sends them to averages, which vary less than "
-    "cells do; the energy distance forgives the latter less."
+    "closer. A map starts from control cells of the replicate itself and predicts averages, which vary less than "
+    "cells. The energy distance penalises missing variation more."
 )
-REST_OTHERS = "no closer to the replicate left out than treated cells of others are."
+REST_OTHERS = "no closer to the left-out replicate than treated cells of other replicates are."
 MOST_NAMES, MOST_CONDITIONS = 20, 5  # that a sentence lists
 
 

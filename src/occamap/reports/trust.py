@@ -68,8 +68,10 @@ def in_short(items: list[Item]) -> str:
     """Which of them ask for care."""
     care = list(dict.fromkeys(item.what for item in items if item.level == CARE))
     if not care:
-        return f"nothing stands out in {len(items)} points."
-    return f"of {len(items)} points, take care with {listed([what[0].lower() + what[1:] for what in care])}."
+        return f"all {len(items)} checks passed."
+    rest, told = sum(item.level == CARE for item in items), listed([what[0].lower() + what[1:] for what in care])
+    need = "needs" if rest == 1 else "need"
+    return f"{len(items) - rest} of {len(items)} checks passed; {rest} {need} attention: {told}."
 
 
 def _targets(effective: float, of: int) -> Item:
@@ -91,11 +93,14 @@ def _replicates(record: RunRecord) -> list[Item]:
         return [Item(CARE, "Replicates", told)]
     if "n_replicates" not in result:
         told = (
-            "Cells are not replicates: q-values say what more cells of the same donors would show, and are far too "
-            "small for other donors. Name the column of donors with --replicate."
+            "Cells are not replicates: q-values hold for new cells of the same donors, and are far too small for new "
+            "donors. If cells come from several donors, name their column with --replicate."
         )
         return [Item(CARE, "Replicates", told)]
-    told = f"Genes were tested across {result['n_replicates']} replicates ({column}), so q-values hold for others, too."
+    told = (
+        f"Genes were tested across replicates ({column}; at least {result['n_replicates']} per condition), so q-values "
+        "also hold for new replicates."
+    )
     return [Item(FINE, "Replicates", told)]
 
 
@@ -127,14 +132,22 @@ def _calibration(null: dict[str, Any]) -> Item:
         return Item(CARE, "Error rate", f"{told} There are too few cells to check the error rate further.")
     lines = tuple(_points(null["expected"], scores) for scores in null["observed"])
     if width > WIDER:
-        told += f" Large scores are {width - 1:.0%} larger there than they should be, so q-values are too small."
+        told += (
+            f" Their largest scores (differences in standard errors) are {width - 1:.0%} larger than expected, so "
+            "q-values are too small."
+        )
         return Item(CARE, "Error rate", told, lines)
-    rare = "as rare there as they should be" if width > NARROWER else "rarer there than they need to be"
-    told += (
-        f" Large scores are {rare} (the picture has observed against expected ones; on the diagonal they are equal), "
-        "so the error rate of the entries holds for these cells."
-    )
-    return Item(FINE, "Error rate", told, lines)
+    if width > NARROWER:
+        told += (
+            " Their scores (differences in standard errors) agree with a normal distribution, so the error rate of the "
+            "entries holds for these cells."
+        )
+    else:
+        told += (
+            " Their largest scores (differences in standard errors) are smaller than expected, so q-values are "
+            "conservative."
+        )
+    return Item(FINE, "Error rate", f"{told} The plot has observed against expected scores.", lines)
 
 
 def _points(expected: Sequence[float], observed: Sequence[float]) -> str:

@@ -35,10 +35,10 @@ def headline(record: RunRecord, view: View) -> str:
     if not first:
         return f"{over}, no gene moves."
     if "n_genes_found" in result:
-        across = f"across {result['n_replicates']} replicates" if "n_replicates" in result else "over cells"
+        across = "across replicates" if "n_replicates" in result else "over cells"
         told = [
             f"{over}, {result['n_genes_found']:,} of {len(genes):,} genes respond "
-            f"({result['false_discovery_rate']:.0%} false-discovery rate, {across})."
+            f"({100 * result['false_discovery_rate']:.3g} % false-discovery rate, {across})."
         ]
     elif "null" in result:
         told = [

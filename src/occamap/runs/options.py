@@ -131,6 +131,8 @@ class MapOptions:
     def _fdr(self, cost: str) -> float | str | None:
         """The rate that holds: by default 10 %, unless something else sets the penalty."""
         if self.fdr != AUTO:
+            if unless_none(self.fdr) is not None and self.gamma is not None:
+                raise InputError("gamma must not be given with fdr, which sets the penalty: leave one of them out")
             return self.fdr
         others = self.gamma, self.weights, self.gene_sets
         tested = cost == "l1" and NONE not in (self.pool, self.match) and self.epsilon != AUTO

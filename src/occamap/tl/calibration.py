@@ -24,17 +24,18 @@ def calibration(
     max_memory: int | str | None = None,
     random_state: int = 0,
 ) -> pd.DataFrame:
-    """Scores of maps between random halves of the control cells, beside those of a normal distribution.
+    """Compare the scores of null maps with a normal distribution.
 
-    Nothing differs between two halves, so that a score should be as rare as under a normal distribution. If observed
-    scores are larger than expected ones, q-values are too small. The map must have been learned with `fdr`.
+    A null map goes from one random half of the control cells to the other, where nothing differs. The score of an entry
+    (control cell × gene) is its difference in standard errors. If observed scores are larger than expected ones,
+    q-values are too small. The map needs `fdr`.
 
     Parameters
     ----------
     adata, key
         The AnnData, and the `key_added` of the map.
     n_maps
-        The number of maps; each has another split.
+        The number of null maps; each has another split.
     n_jobs, max_memory
         As for `MongeMap`.
     random_state
@@ -42,11 +43,11 @@ def calibration(
 
     Returns
     -------
-    A data frame with a row per map and score, and columns
+    A data frame with one row per null map and score, and columns
 
-    - `map`: from 0 on
-    - `expected`: a score, in standard errors
-    - `observed`: the score that is as rare in this map; NaN where it is too rare to tell
+    - `map`: the number of the null map, from 0
+    - `expected`: a score of a normal distribution
+    - `observed`: the score that is exceeded as often in this null map; NaN if too few entries exceed it
 
     The same is written to `adata.uns["occamap"]["calibration"]`, from where `pl.calibration` draws it.
 

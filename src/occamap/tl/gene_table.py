@@ -39,24 +39,24 @@ def gene_table(
     max_memory: int | str | None = None,
     assume: str = "unimodal",
 ) -> pd.DataFrame:
-    """The genes of a map that `tl.monge_map` wrote, those that move most on average first.
+    """The genes of a map that `tl.monge_map` wrote, sorted by how far they move on average.
 
     Parameters
     ----------
     adata, key
         The AnnData, and the `key_added` of the map.
     by
-        A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
-        Target cells are those of the group, too.
+        A column of `adata.obs`, such as the cell type: one table for each group that has control cells, below each
+        other. `observed` then uses the target cells of the same group.
     replicate
-        A column of `adata.obs` with the donors, animals or batches that cells come from; "auto" is that of the map, if
-        it has one. Tests and intervals are then across replicates, and hold for others of them; at least 3 in either
-        condition are needed. Replicates in both conditions are paired. Cells without an entry take no part in the
-        tests. Without replicates, cells count as independent: tests then hold for other cells of the same donors, and
-        are far too sure about other donors.
+        A column of `adata.obs` with the donors, animals or batches of the cells; "auto" is that of the map, if it has
+        one. Tests and intervals are then across replicates, and hold for new ones. Each condition needs at least 3.
+        Replicates in both conditions are paired. Cells without an entry are left out of the tests. None: cells are
+        treated as independent. Tests then hold for new cells of the same donors, and q-values are far too small for
+        new donors.
     subsamples
-        Fit the map again on so many random halves of the cells (20, say), for intervals and frequencies. Halves come in
-        pairs that share no cell, so take an even number.
+        Number of random halves of the cells (20, say) on which the map is fitted again, for intervals and frequencies.
+        Halves come in pairs that share no cell, so take an even number.
     top
         How many genes are selected in a subsample: those that move most on average. If about as many move at all,
         frequencies say nothing, and no gene is stable: take a third of the genes that move, or fewer.
@@ -77,7 +77,7 @@ def gene_table(
 
     Returns
     -------
-    A data frame with a row a gene (or a row a group and gene), and columns
+    A data frame with one row per gene (or per group and gene), and columns
 
     - `share`: of the control cells, in how many it moves; `up`, `down`: in how many it rises and falls
     - `mean`, `sd`: of the displacement, over all control cells; `direction`: the sign of the mean, in words
@@ -85,22 +85,21 @@ def gene_table(
     - `difference`: the mean of the matched target cells minus that of the control cells, in the units of the data;
       `difference_low`, `difference_high`: its 95 % interval
     - `log2_fold_change`: log2 of the mean normalised count of the matched target cells over that of the control cells.
-      One count in 10,000, in one cell of the group, is added to either side, so that genes seen on one side only have a
+      One count in 10,000, in one cell of the group, is added to each side, so that genes seen on one side only have a
       finite value. Values are taken for natural logs of 1 + counts, or for logs to the base that `scanpy.pp.log1p`
       noted in `adata.uns["log1p"]`; NaN, with a warning, if they are visibly not logs: scaled values or raw counts
     - `p`, `q`: of a two-sided test that `difference` is 0, and the false-discovery rate at which the gene is found
       (Benjamini and Hochberg), over all genes or, with `by`, over all genes of all groups; NaN where there is nothing
       to test: genes without counts, groups with one cell, fewer than 3 replicates
-    - `n_replicates`, with `replicate`: how many there are, in the condition that has fewer
+    - `n_replicates`, with `replicate`: the number of replicates in the condition with fewer
     - `matched_within`, with `by`: the share of the mass of the group's control cells that is matched with target cells
       of the same group; a `MatchWarning` names groups in which it is below one half
     - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, a degree of freedom a pair
     - `frequency`: the share of subsamples in which the gene is among the `top` that move most
-    - `expected_false`: take all genes of this frequency or more, and so many at most, in expectation, are genes that a
-      half selects no more often than a blind draw would, with probability top/p or less (`tl.stable_genes` takes those
-      below a number that you give). It is of that whole set, not of the one gene, and no q-value; such genes are not
-      the same as those without an effect. Above a frequency of ½ it comes from another formula than up to there,
-      where it is no bound worth its name
+    - `expected_false`: an upper bound on the expected number of genes, of this frequency or higher, that a half selects
+      no more often than a random draw of `top` genes would (`tl.stable_genes` keeps the genes below a number that you
+      give). It is about this whole set of genes, not about the one gene, and is not a q-value: a gene that is rarely
+      selected may still have an effect. At frequencies of ½ and below it is too loose to be useful
     - `wilcoxon_score`, `wilcoxon_p`, `wilcoxon_p_adjusted`: of target against control cells, as
       `scanpy.tl.rank_genes_groups(method="wilcoxon", tie_correct=True)` gives them; NaN where a group has too few cells
 
@@ -218,9 +217,9 @@ def _warn_of_few(replicate: str, count: int) -> None:
     """Warn if replicates are too few for any test."""
     if count < FEWEST_REPLICATES:
         warnings.warn(
-            f"replicate must have at least {FEWEST_REPLICATES} groups in either condition for a test; "
-            f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: leave replicate out "
-            "to test cells as if they were independent",
+            f"replicate must have at least {FEWEST_REPLICATES} values in each condition for a test; "
+            f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: add replicates, or "
+            "leave replicate out to treat cells as independent",
             InputWarning,
             stacklevel=4,
         )

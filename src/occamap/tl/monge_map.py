@@ -117,11 +117,11 @@ def monge_map(
         for each gene of adata; or "dispersion", in proportion to the standard deviation over the control cells.
     fdr
         The false-discovery rate of the displacements: of all entries (control cell × gene) that move, at most this
-        share is expected to be false. Each gene of each neighbourhood then has a penalty of its own, a multiple of the
-        standard error of its shift, and displacements have q-values. "auto" is 0.1 where nothing else sets the penalty
-        (`cost`, `gamma`, `gammas`, `gene_sets`, `weights`) and cells are pooled and matched on components; else None,
-        no error rate. Without `replicate`, it takes cells as independent. A displacement is that of a neighbourhood:
-        cells in it that respond otherwise are not seen.
+        share is expected to be false. Each entry has a penalty of its own, a multiple of the standard error of its
+        difference, and a q-value. "auto" is 0.1. It is None if another parameter sets the penalty (`cost`, `gamma`,
+        `gammas`, `gene_sets`, `weights`), if held-out cells choose, or if cells are not pooled or not matched on
+        components. None: no error rate. Without `replicate`, cells are treated as independent. An entry describes the
+        neighbourhood of a cell: single cells in it may respond differently.
     epsilon, epsilon_scale
         As for `MongeMap`, by default the ε at which a cell has 10 effective targets (`epsilon_scale="perplexity"`), or
         as near to 10 as the numbers of cells allow (`map.report_.epsilon_rule` says so): 37 for 80 control and 1,500
@@ -141,16 +141,16 @@ def monge_map(
     within
         A column of `adata.obs`, such as "cell_type": control cells are matched only with target cells of the same
         group, and neighbours ("auto" or a number) are found within it; a column or graph for `pool` is used as it is.
-        The shares of the groups may differ between control and target. One ε and one γ serve all groups; the default γ
-        keeps out the noise of the smallest. Groups with fewer than 20 cells on either side are left out, with a
-        warning. Without `within`, cells may be matched across groups; `matched_within` in `tl.gene_table(by=…)` is
-        the share that is matched within its own group.
+        The shares of the groups may differ between control and target. All groups share ε and `fdr`. If `fdr` is None,
+        they also share γ, whose default is set by the smallest group. Groups with fewer than 20 cells on either side
+        are left out, with a warning. Without `within`, cells may be matched across groups; `matched_within` in
+        `tl.gene_table(by=…)` is the share that is matched within its own group.
     replicate
-        A column of `adata.obs` with the donors, animals or batches that cells come from, at least 3 in either
-        condition. Displacements are then tested across replicates, so that `fdr` and the q-values hold for others of
-        them; replicates in both conditions are paired. What is particular to a replicate is taken out of the
-        coordinates before cells are matched, within the groups of `within` if given. Cells without an entry are left
-        out, with a warning. With fewer than 3, a warning says so, and displacements have no q-values.
+        A column of `adata.obs` with the donors, animals or batches of the cells, at least 3 in each condition. It
+        requires `fdr`. Displacements are tested across replicates, so that `fdr` and the q-values hold for new
+        replicates. Replicates in both conditions are paired. Before cells are matched, the mean of each replicate is
+        shifted towards the common mean, within each group of `within`. Cells without an entry are left out, with a
+        warning. With fewer than 3 replicates, a warning is issued and the default `gamma` is used, without q-values.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -171,8 +171,8 @@ def monge_map(
     Writes
     ------
     - `adata.layers["occamap_displacement"]`: the displacement of each control cell, CSR (other cells are empty)
-    - `adata.layers["occamap_q"]`: with `fdr`, the q-values of the same entries: the false-discovery rate at which each
-      is found, over all control cells and genes (Benjamini and Hochberg)
+    - `adata.layers["occamap_q"]`: with `fdr`, the q-value of each entry that moves, CSR: the lowest false-discovery
+      rate at which it is found, over all control cells and genes (Benjamini and Hochberg)
     - `adata.var["occamap_share"]`, `["occamap_mean"]`: the share of control cells in which a gene moves, and how far on
       average over all of them; NaN for genes that were not used
     - `adata.obs["occamap_n_genes"]`, `["occamap_distance"]`, `["occamap_response"]`: how many genes move in a control
@@ -214,7 +214,8 @@ def monge_map(
     fdr = _fdr(fdr, others, pooled, match, min(source.n_obs, targets.n_obs))
     if replicate is not None:
         if fdr is None:
-            raise InputError("replicate must be given only with fdr, the false-discovery rate across replicates")
+            raise InputError("replicate must be given only with fdr, which is None here: set fdr=0.1 and leave out "
+                             "what else sets the penalty (gamma, cost, weights, gene_sets), or leave replicate out")
         fdr, replicate = _enough_replicates(adata, replicate, pair, fdr)
     design = Design(str(groupby), str(control), str(target), layer, counts, within, replicate)
 
@@ -290,11 +291,12 @@ def _fdr(fdr: Any, others: dict[str, Any], pool: Any, match: Any, fewest: int) -
     if isinstance(fdr, str) or not 0 < check_number(fdr, "fdr", 0, 1) < 1:
         raise InputError(f"fdr must be 'auto', None or between 0 and 1, such as 0.1; got {fdr!r}")
     if others["gammas"] is not None or others["epsilon"] is not None:
-        raise InputError("fdr must not be given where held-out cells choose γ or ε: give epsilon, and no gammas")
+        raise InputError("fdr must not be given with gammas or epsilon='auto', for which held-out cells choose: give a "
+                         "number for epsilon, and no gammas")
     if isinstance(pool, int | np.integer) and 1 <= pool < FEWEST_POOLED and not isinstance(pool, bool):
         warnings.warn(
-            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells more displacements are false than fdr says; got "
-            f"pool={pool}: take pool='auto'",
+            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells, more displacements are false than fdr says; got "
+            f"pool={pool}: use pool='auto'",
             InputWarning,
             stacklevel=3,
         )
@@ -318,9 +320,9 @@ def _enough_replicates(
     if fewest >= FEWEST_REPLICATES:
         return fdr, replicate
     warnings.warn(
-        f"replicate must have at least {FEWEST_REPLICATES} groups in either condition; adata.obs[{replicate!r}] has "
-        f"{fewest} in one of them, so displacements have no q-values: leave replicate out to test cells as if they "
-        "were independent",
+        f"replicate must have at least {FEWEST_REPLICATES} values in each condition; adata.obs[{replicate!r}] has "
+        f"{fewest} in one of them, so the default gamma is used and displacements have no q-values: add replicates, or "
+        "leave replicate out to treat cells as independent",
         InputWarning,
         stacklevel=3,
     )

@@ -1,0 +1,306 @@
+"""Error rates in the front end: tl.monge_map(fdr=, replicate=), tl.calibration, pl.calibration and `occamap fit`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+import occamap as oc
+from occamap.cli.app import app
+from occamap.errors import InputError, InputWarning
+
+anndata = pytest.importorskip("anndata", reason="the front end reads AnnData: install the extra `cells`")
+ASKED = {"groupby": "condition", "control": "control", "target": "treated"}
+RUN = CliRunner()
+
+
+def cells(n_control=150, n_treated=140, donors=4, effect=1.5, seed=0, shared=True):
+    """Simulated cells of some donors, each in both conditions or, if not shared, in one."""
+    data = oc.datasets.simulate_perturbation(
+        n_control, n_treated, 120, effect=effect, n_moved=8, density=0.3, random_state=seed
+    )
+    adata = data.to_anndata()
+    place = adata.obs.groupby("condition", observed=True).cumcount().to_numpy() % donors
+    names = [f"d{k}" if shared else f"{c} d{k}" for k, c in zip(place, adata.obs["condition"], strict=True)]
+    adata.obs["donor"] = pd.Categorical(names)
+    return adata
+
+
+@pytest.fixture(scope="module")
+def adata():
+    return cells()
+
+
+@pytest.fixture(scope="module")
+def mapped(adata):
+    made = adata.copy()
+    return made, oc.tl.monge_map(made, **ASKED, replicate="donor")
+
+
+@pytest.fixture(scope="module")
+def file(adata, tmp_path_factory):
+    path = tmp_path_factory.mktemp("cells") / "cells.h5ad"
+    adata.write_h5ad(path)
+    return path
+
+
+# --- what is written ---------------------------------------------------------------------------------------------
+
+
+def test_q_values_have_the_pattern_of_the_displacements(mapped):
+    adata, fitted = mapped
+    moves, q = adata.layers["occamap_displacement"], adata.layers["occamap_q"]
+    assert moves.nnz > 100
+    np.testing.assert_array_equal(moves.indptr, q.indptr)
+    np.testing.assert_array_equal(moves.indices, q.indices)
+    assert 0 < q.data.min() <= q.data.max() <= 0.1
+    entry = adata.uns["occamap"]
+    assert entry["params"]["replicate"] == "donor"
+    assert entry["critical"] == pytest.approx(fitted.threshold_.critical)
+
+
+def test_the_map_is_that_of_the_matrices(mapped):
+    adata, fitted = mapped
+    control = (adata.obs["condition"] == "control").to_numpy()
+    names = adata.obs["donor"].astype(str).to_numpy()
+    plain = oc.MongeMap(epsilon=10, epsilon_scale="perplexity", relax=1.0, pool="auto", match=30, fdr=0.1,
+                        replicate=(names[control], names[~control]))  # fmt: skip
+    plain.fit(adata.X[control], adata.X[~control])
+    assert (plain.q_values(adata.X[control]) != fitted.q_values(adata.X[control])).nnz == 0
+
+
+def test_cells_without_a_donor_are_left_out(adata):
+    some = adata.copy()
+    names = some.obs["donor"].astype(object)
+    names.iloc[[0, 1, -1]] = None
+    some.obs["donor"] = names
+    known = names.notna().to_numpy()
+    with pytest.warns(InputWarning, match=r"3 cells|cells without"):
+        oc.tl.monge_map(some, **ASKED, replicate="donor")
+    fewer = adata[known].copy()
+    oc.tl.monge_map(fewer, **ASKED, replicate="donor")
+    assert (some[known].layers["occamap_q"] != fewer.layers["occamap_q"]).nnz == 0
+    assert some[~known].layers["occamap_displacement"].nnz == 0
+
+
+def test_categories_without_cells_and_numbers_are_donors_as_any(adata, mapped):
+    other = adata.copy()
+    other.obs["donor"] = other.obs["donor"].cat.add_categories(["nobody", "d9"])
+    number = adata.copy()
+    number.obs["donor"] = adata.obs["donor"].astype(str).str[1:].astype(int)
+    for some in (other, number):
+        oc.tl.monge_map(some, **ASKED, replicate="donor")
+        assert (some.layers["occamap_q"] != mapped[0].layers["occamap_q"]).nnz == 0
+
+
+def test_the_table_uses_the_donors_of_the_map(mapped):
+    adata, _ = mapped
+    table, named = oc.tl.gene_table(adata), oc.tl.gene_table(adata, replicate="donor")
+    pd.testing.assert_frame_equal(table, named)
+    assert (table["n_replicates"] == 4).all()
+    alone = oc.tl.gene_table(adata, replicate=None)
+    assert "n_replicates" not in alone.columns
+    assert alone["p"].median() < table["p"].median()
+
+
+def test_two_runs_give_the_same_bits(adata, mapped):
+    again = adata.copy()
+    oc.tl.monge_map(again, **ASKED, replicate="donor", n_jobs=1)
+    for layer in ("occamap_displacement", "occamap_q"):
+        assert (again.layers[layer] != mapped[0].layers[layer]).nnz == 0
+
+
+def test_another_rate_or_none(adata):
+    found = {}
+    for fdr in (0.01, 0.2, None):
+        some = adata.copy()
+        oc.tl.monge_map(some, **ASKED, fdr=fdr)
+        found[fdr] = some
+    assert found[0.01].layers["occamap_displacement"].nnz < found[0.2].layers["occamap_displacement"].nnz
+    assert "occamap_q" not in found[None].layers
+    assert found[None].uns["occamap"]["params"].get("fdr") is None
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("donors", [1, 2])
+def test_too_few_donors_give_no_q_values(donors):
+    some = cells(donors=donors)
+    with pytest.warns(InputWarning, match=f"at least 3 values in each condition.*has {donors} in one of them"):
+        oc.tl.monge_map(some, **ASKED, replicate="donor")
+    assert "occamap_q" not in some.layers
+    assert some.uns["occamap"]["params"]["cost"]["gamma"] > 0
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"fdr": 0}, "fdr must be"),
+    ({"fdr": 1.0}, "fdr must be"),
+    ({"fdr": -0.1}, "fdr must be"),
+    ({"fdr": float("nan")}, "fdr must be"),
+    ({"fdr": "x"}, "fdr must be"),
+    ({"fdr": 0.1, "gamma": 1.0}, "fdr"),
+    ({"fdr": 0.1, "pool": None}, "pool must not be None with fdr"),
+    ({"fdr": 0.1, "match": None}, "match must not be None with fdr"),
+    ({"fdr": 0.1, "gammas": [0.1, 1.0]}, "fdr must not be given with gammas"),
+    ({"fdr": None, "replicate": "donor"}, "replicate must be given only with fdr, which is None here"),
+    ({"gamma": 1.0, "replicate": "donor"}, "replicate must be given only with fdr, which is None here"),
+    ({"replicate": "condition"}, "replicate"),
+    ({"replicate": "nobody"}, "'nobody'"),
+])  # fmt: skip
+def test_rejects_in_a_sentence(adata, given, message):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        if given.get("replicate") == "condition":  # each condition is one replicate: too few, not an error
+            some = adata.copy()
+            oc.tl.monge_map(some, **ASKED, **given)
+            assert "occamap_q" not in some.layers
+            return
+        with pytest.raises(InputError, match=message):
+            oc.tl.monge_map(adata.copy(), **ASKED, **given)
+
+
+def test_small_neighbourhoods_are_warned_about(adata):
+    with pytest.warns(InputWarning, match="fewer than 30 cells.*pool=10: use pool='auto'"):
+        oc.tl.monge_map(adata.copy(), **ASKED, pool=10)
+
+
+def test_genes_that_are_constant_do_not_move(adata):
+    some = adata.copy()
+    dense = some.X.toarray()
+    dense[:, 0], dense[:, 1] = 0.0, 1.5
+    some.X = sp.csr_matrix(dense)
+    oc.tl.monge_map(some, **ASKED, replicate="donor")
+    assert some.layers["occamap_q"][:, :2].nnz == 0
+    table = oc.tl.gene_table(some).loc[some.var_names[:2], ["p", "q"]]
+    assert table.iloc[0].isna().all()  # never detected: no test
+    assert table.iloc[1].isna().all() or (table.iloc[1] == 1).all()
+
+
+# --- calibration -------------------------------------------------------------------------------------------------
+
+
+def test_calibration_is_near_the_diagonal_where_nothing_differs():
+    some = cells(400, 100, effect=1.0)
+    oc.tl.monge_map(some, **ASKED)
+    table = oc.tl.calibration(some, n_maps=4, random_state=1)
+    assert table.columns.tolist() == ["map", "expected", "observed"]
+    assert table["map"].nunique() == 4
+    known = table.dropna()
+    assert len(known) >= 12
+    np.testing.assert_allclose(known["observed"] / known["expected"], 1.0, atol=0.3)
+    assert abs((known["observed"] / known["expected"]).mean() - 1) < 0.12
+
+
+def test_calibration_depends_on_the_seed_alone(mapped):
+    adata, _ = mapped
+    one, same, other = (oc.tl.calibration(adata, n_maps=2, random_state=seed) for seed in (3, 3, 4))
+    pd.testing.assert_frame_equal(one, same)
+    assert not one.equals(other)
+
+
+def test_calibration_is_drawn(mapped):
+    adata, fitted = mapped
+    table = oc.tl.calibration(adata, n_maps=2)
+    ax = oc.pl.calibration(adata)
+    drawn = [line for line in ax.get_lines() if len(line.get_xdata()) == table["expected"].nunique()]
+    assert len(drawn) == 2
+    np.testing.assert_array_equal(drawn[0].get_ydata(), table.loc[table["map"] == 0, "observed"])
+    verticals = [line.get_xdata()[0] for line in ax.get_lines() if len(set(line.get_xdata())) == 1]
+    assert verticals == [pytest.approx(fitted.threshold_.critical)]
+    ax.figure.clear()
+
+
+def test_calibration_needs_a_rate_and_cells(adata):
+    some = adata.copy()
+    oc.tl.monge_map(some, **ASKED)
+    with pytest.raises(InputError, match=r"run occamap\.tl\.calibration first"):
+        oc.pl.calibration(some)
+    with pytest.raises(InputError, match="n_maps"):
+        oc.tl.calibration(some, n_maps=0)
+    oc.tl.monge_map(some, **ASKED, fdr=None)
+    with pytest.raises(InputError, match=r"fdr=0\.1"):
+        oc.tl.calibration(some)
+
+
+@pytest.mark.parametrize("within", [None, "cell_type"])
+def test_null_maps_keep_groups_and_donors(adata, within):
+    some = adata.copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        oc.tl.monge_map(some, **ASKED, replicate="donor", within=within)
+        table = oc.tl.calibration(some, n_maps=1)
+    assert table["observed"].notna().any()
+
+
+# --- the command line --------------------------------------------------------------------------------------------
+
+
+def fit(file, out, *more):
+    asked = ["--groupby", "condition", "--control", "control", "--target", "treated", "--out", str(out)]
+    return RUN.invoke(app, ["fit", str(file), *asked, "--subsamples", "0", *more])
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ([], "Cells are not replicates"),
+    (["--replicate", "donor"], "tested across replicates (donor; at least 4 per condition)"),
+    (["--fdr", "0.005"], "a false-discovery rate of 0.5 %"),
+    (["--fdr", "none"], None),
+])  # fmt: skip
+def test_fit_says_how_sure_it_is(file, tmp_path, more, says):
+    done = fit(file, tmp_path / "run", *more)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.output.split())
+    assert says is None or says in words
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["result"]["fdr"] == {"--fdr": None if "none" in more else 0.005}.get((more or [""])[0], 0.1)
+    table = pd.read_csv(tmp_path / "run" / "genes.csv", index_col=0)
+    assert ((table["q"] <= record["result"]["false_discovery_rate"]).sum()) == record["result"]["n_genes_found"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert ("across replicates" in page) == ("--replicate" in more)
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    (["--fdr", "1.5"], "--fdr must be"),
+    (["--fdr", "x"], "--fdr must be"),
+    (["--replicate", "nobody"], "--replicate"),
+    (["--fdr", "0.1", "--gamma", "1"], "--gamma must not be given with --fdr"),
+    (["--fdr", "0.1", "--cost", "stvs"], "--cost must not be given with --fdr"),
+])  # fmt: skip
+def test_fit_refuses_in_a_sentence(file, tmp_path, more, says):
+    done = fit(file, tmp_path / "run", *more)
+    assert done.exit_code == 2
+    assert says in " ".join(done.output.split())
+    assert not (tmp_path / "run" / "genes.csv").exists()
+
+
+@pytest.mark.parametrize("donors", [1, 2])
+def test_fit_with_too_few_donors_has_no_q_values(tmp_path, donors):
+    path = tmp_path / "few.h5ad"
+    cells(donors=donors).write_h5ad(path)
+    done = fit(path, tmp_path / "run", "--replicate", "donor")
+    assert done.exit_code == 0, done.output
+    assert "at least 3 values in each condition" in " ".join(done.output.split())
+    assert pd.read_csv(tmp_path / "run" / "genes.csv")["q"].isna().all()
+    assert "too few replicates" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("n", [4, 12, 30])
+def test_a_handful_of_cells_ends_in_no_error(n):
+    some = cells(n, n, donors=2)
+    oc.tl.monge_map(some, **ASKED)
+    assert np.isfinite(some.layers["occamap_displacement"].data).all()
+    assert some.layers["occamap_q"].nnz == some.layers["occamap_displacement"].nnz
+
+
+def test_two_cells_are_too_few_to_test():
+    some = cells(20, 20, donors=2)[[0, 1, *range(20, 40)]].copy()
+    with pytest.warns(InputWarning, match="fewer than 3 control or target cells, too few to test"):
+        oc.tl.monge_map(some, **ASKED)
+    assert "occamap_q" not in some.layers
