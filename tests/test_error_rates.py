@@ -70,14 +70,16 @@ def expected(m, X, Y, replicate):
     if replicate is not None:
         ratio = found.between / variance
         some = np.linspace(0, len(X) - 1, min(64, len(X))).astype(int)
-        detected = np.full(X.shape[1], len(X) + len(Y), dtype=float)  # dense samples store every entry
+        detected = (X != 0).sum(axis=0) + (Y != 0).sum(axis=0).astype(float)
         most = np.unique(np.concatenate(replicate)).size - (1 if Replicates.of(replicate, len(X), len(Y)).paired else 2)
         typical = float(np.median(found.between_degrees[some]))
         prior, worth, least = learn_priors(ratio[some].T, detected, most, typical)
         worth = np.where(ratio > least, 0.0, worth)
         own = found.between_degrees[:, None]
-        variance = variance * np.maximum(1.0, (worth * prior + own * ratio) / (worth + own))
-        degrees = worth + own
+        mixed = (worth * prior + own * ratio) / (worth + own)
+        variance = variance * np.maximum(1.0, mixed)
+        borrowed = np.where(mixed > 1, worth * prior / (worth + own) / mixed, 1.0)
+        degrees = np.minimum(degrees, 1 / (1 / (worth + own) + borrowed**2 / degrees))
     error = np.sqrt(variance)
     scores = stats.norm.isf(stats.t.sf(np.abs(found.difference) / error, degrees))
     return found.difference, scores, error
@@ -180,7 +182,20 @@ def test_storage_does_not_matter(tested):
     found, other = m.q_values(X).toarray(), sparse.q_values(sp.csr_array(X)).toarray()
     assert ((found > 0) != (other > 0)).mean() < 1e-3
     both = (found > 0) & (other > 0)
-    np.testing.assert_allclose(found[both], other[both], rtol=0.1)
+    np.testing.assert_allclose(found[both], other[both], rtol=0.02)
+
+
+@pytest.mark.parametrize("replicates", [False, True])
+def test_the_order_of_features_does_not_matter(replicates):
+    X, Y, names = draw(d=450, donors=0.3)
+    with Workers(1) as workers:
+        space = fitted(X, Y)._space
+        match = tuple(space.coordinates(side, workers, k) for k, side in enumerate(space.samples))
+    order = np.random.default_rng(6).permutation(450)
+    known = names if replicates else None
+    one, other = fitted(X, Y, known, match=match), fitted(X[:, order], Y[:, order], known, match=match)
+    found = one.q_values(X).toarray()[:, order]
+    np.testing.assert_allclose(other.q_values(X[:, order]).toarray(), found, rtol=1e-6)
 
 
 def test_precision_hardly_matters(tested):
@@ -310,6 +325,28 @@ def test_nothing_moves_where_nothing_changed():
     assert np.mean(found) <= 0.15
 
 
+@pytest.mark.parametrize(("n", "m"), [(20, 300), (300, 20)])
+def test_nothing_moves_between_samples_of_unequal_sizes(n, m):
+    """Rare features that the smaller side does not show have no variance there."""
+    found = []
+    for seed in range(6):
+        X, Y, _ = draw(seed=[4, seed], n=n, m=m, d=400, effect=0.0, density=0.03)
+        found.append(fitted(sp.csr_array(X), sp.csr_array(Y)).displacement(sp.csr_array(X)).nnz)
+    assert np.mean(np.array(found) > 0) <= 0.2
+
+
+@pytest.mark.parametrize("d", [5, 10, 30])
+def test_few_features_are_no_prior_of_themselves(d):
+    anything = []
+    for seed in range(12):
+        rng = np.random.default_rng([5, seed, d])
+        names = np.repeat(["ann", "bob", "cyd"], 30)
+        own = [rng.normal(size=(3, d)).repeat(30, axis=0) for _ in range(2)]
+        X, Y = (rng.normal(size=(90, d)) + 0.6 * part for part in own)
+        anything.append(fitted(X, Y, (names, names), match=3).displacement(X).nnz > 0)
+    assert np.mean(anything) <= 0.2
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_donors_that_differ_are_no_effect(shared):
     anything, over_samples = [], []
@@ -357,6 +394,7 @@ def test_centres_are_taken_within_groups():
 
 def test_priors_know_how_often_features_are_stored():
     rng = np.random.default_rng(7)
+    assert learn_priors(rng.f(4, 60, size=(19, 64)), np.full(19, 10.0), 4, 4)[1].max() == 0  # too few features
     detected = np.repeat([10.0, 1000.0], 500)
     ratios = rng.f(4, 60, size=(1000, 64)) * np.where(detected > 100, 3.0, 1.0)[:, None]
     prior, worth, least = learn_priors(ratios, detected, 4, 4)

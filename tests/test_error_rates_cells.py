@@ -137,6 +137,10 @@ def test_too_few_donors_give_no_q_values(donors):
         oc.tl.monge_map(some, **ASKED, replicate="donor")
     assert "occamap_q" not in some.layers
     assert some.uns["occamap"]["params"]["cost"]["gamma"] > 0
+    with pytest.warns(InputWarning, match=f"at least 3 values in each condition for a test.*has {donors}"):
+        table = oc.tl.gene_table(some)
+    assert table[["p", "q", "difference_low"]].isna().all().all()
+    assert oc.tl.gene_table(some, replicate=None)["q"].notna().any()
 
 
 @pytest.mark.parametrize(("given", "message"), [
@@ -144,7 +148,8 @@ def test_too_few_donors_give_no_q_values(donors):
     ({"fdr": 1.0}, "fdr must be"),
     ({"fdr": -0.1}, "fdr must be"),
     ({"fdr": float("nan")}, "fdr must be"),
-    ({"fdr": "x"}, "fdr must be"),
+    ({"fdr": "x"}, "fdr must be 'auto', None or a number between 0 and 1, such as 0.1; got 'x'"),
+    ({"fdr": True}, "fdr must be"),
     ({"fdr": 0.1, "gamma": 1.0}, "fdr"),
     ({"fdr": 0.1, "pool": None}, "pool must not be None with fdr"),
     ({"fdr": 0.1, "match": None}, "match must not be None with fdr"),
@@ -166,9 +171,70 @@ def test_rejects_in_a_sentence(adata, given, message):
             oc.tl.monge_map(adata.copy(), **ASKED, **given)
 
 
-def test_small_neighbourhoods_are_warned_about(adata):
-    with pytest.warns(InputWarning, match="fewer than 30 cells.*pool=10: use pool='auto'"):
-        oc.tl.monge_map(adata.copy(), **ASKED, pool=10)
+@pytest.mark.parametrize(("pool", "says"), [
+    (10, "pool=10: use pool='auto'"),
+    ("tiny", "groups 't0', 't1'.*: use larger groups"),
+    ("graph", "in effect: use pool"),
+])  # fmt: skip
+def test_small_neighbourhoods_are_warned_about(adata, pool, says):
+    some = adata.copy()
+    some.obs["tiny"] = [f"t{k // 20}" for k in range(some.n_obs)]
+    some.obsp["graph"] = sp.csr_matrix(np.eye(some.n_obs) + np.eye(some.n_obs, k=1))
+    with pytest.warns(InputWarning, match=f"fewer than 30 cells.*{says}"):
+        oc.tl.monge_map(some, **ASKED, pool=pool)
+
+
+def test_neighbourhoods_that_are_large_enough_are_no_reason_to_warn(adata):
+    some = adata.copy()
+    some.obs["half"] = ["a", "b"] * (some.n_obs // 2)
+    for pool in (30, "half", "auto"):
+        oc.tl.monge_map(some, **ASKED, pool=pool)
+
+
+def test_groups_with_too_few_donors_are_left_out(adata):
+    some = adata.copy()
+    names = some.obs["donor"].astype(str)
+    first = some.obs["cell_type"] == some.obs["cell_type"].iloc[0]
+    some.obs["donor"] = np.where(first, "d" + (names.str[1:].astype(int) % 2).astype(str), names)
+    with pytest.warns(oc.errors.MatchWarning, match=r"fewer than 3 replicates \(donor\) in a condition are left out"):
+        oc.tl.monge_map(some, **ASKED, within="cell_type", replicate="donor")
+    assert some.obs["occamap_distance"][first].isna().all()
+    assert some.obs["occamap_distance"][~first & (some.obs["condition"] == "control")].notna().all()
+    oc.tl.gene_table(some, by="cell_type")
+    oc.tl.monge_map(some, **ASKED, within="cell_type")
+    with pytest.warns(InputWarning, match=r"fewer than 3 replicates \(donor\) in a condition are not tested"):
+        table = oc.tl.gene_table(some, by="cell_type", replicate="donor")
+    untested = table["p"].isna().groupby("cell_type").all()
+    assert untested.sum() == 1
+
+
+def test_no_group_with_enough_donors_gives_no_q_values(adata):
+    some = adata.copy()
+    some.obs["donor"] = some.obs["cell_type"].astype(str)
+    with pytest.warns(InputWarning, match="at least 3 values in each condition of a group of 'cell_type'.*has 1"):
+        oc.tl.monge_map(some, **ASKED, within="cell_type", replicate="donor")
+    assert "occamap_q" not in some.layers
+
+
+def test_donors_in_one_condition_are_named(adata):
+    some = adata.copy()
+    names = some.obs["donor"].astype(str).to_numpy()
+    names[-3:] = "unassigned"
+    some.obs["donor"] = names
+    with pytest.warns(InputWarning, match=r"unpaired replicates: 'unassigned \(3 cells\)'"):
+        oc.tl.monge_map(some, **ASKED, replicate="donor")
+    assert "occamap_q" in some.layers
+
+
+def test_donors_of_either_condition_are_no_reason_to_warn():
+    oc.tl.monge_map(cells(shared=False), **ASKED, replicate="donor")
+
+
+def test_a_measurement_is_no_column_of_donors(adata):
+    some = adata.copy()
+    some.obs["depth"] = np.random.default_rng(0).normal(size=some.n_obs)
+    with pytest.raises(InputError, match=r"column of donors, animals or batches.*290 values for 290 cells"):
+        oc.tl.monge_map(some, **ASKED, replicate="depth")
 
 
 def test_genes_that_are_constant_do_not_move(adata):
@@ -268,7 +334,7 @@ def test_fit_says_how_sure_it_is(file, tmp_path, more, says):
 
 @pytest.mark.parametrize(("more", "says"), [
     (["--fdr", "1.5"], "--fdr must be"),
-    (["--fdr", "x"], "--fdr must be"),
+    (["--fdr", "x"], "--fdr must be none or a number between 0 and 1, such as 0.1; got 'x'"),
     (["--replicate", "nobody"], "--replicate"),
     (["--fdr", "0.1", "--gamma", "1"], "--gamma must not be given with --fdr"),
     (["--fdr", "0.1", "--cost", "stvs"], "--cost must not be given with --fdr"),
@@ -301,6 +367,7 @@ def test_a_handful_of_cells_ends_in_no_error(n):
 
 def test_two_cells_are_too_few_to_test():
     some = cells(20, 20, donors=2)[[0, 1, *range(20, 40)]].copy()
-    with pytest.warns(InputWarning, match="fewer than 3 control or target cells, too few to test"):
-        oc.tl.monge_map(some, **ASKED)
-    assert "occamap_q" not in some.layers
+    for replicate in (None, "donor"):
+        with pytest.warns(InputWarning, match="fewer than 3 control or target cells|at least 3 values"):
+            oc.tl.monge_map(some, **ASKED, replicate=replicate)
+        assert "occamap_q" not in some.layers

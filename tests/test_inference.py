@@ -58,18 +58,43 @@ def assert_same(one, two, **tolerance):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sizes", [(12, 9), (3, 40), (2, 2)], ids=str)
-def test_uniform_weights_are_welchs_test(form, sizes):
+def test_uniform_weights_are_the_safer_of_two_t_tests(form, sizes):
+    """Welch's, or one with the error of Student's and Welch's degrees of freedom if that error is larger."""
     rng = np.random.default_rng(sum(sizes))
     X, Y = counts(rng, sizes[0], 7), rng.normal(1.0, 3.0, size=(sizes[1], 7))
     X[0] += 1.0  # no feature is constant, of which SciPy would warn
     found, tested = compared(FORMS[form](X), FORMS[form](Y))
-    oracle = stats.ttest_ind(Y, X, equal_var=False)
-    low, high = oracle.confidence_interval(0.95)
+    oracle, student = (stats.ttest_ind(Y, X, equal_var=alike) for alike in (False, True))
+    error = np.abs(found.difference[0]) / np.minimum(np.abs(oracle.statistic), np.abs(student.statistic))
     np.testing.assert_allclose(found.difference[0], Y.mean(axis=0) - X.mean(axis=0), **CLOSE)
-    np.testing.assert_allclose(tested.p[0], oracle.pvalue, **CLOSE)
+    np.testing.assert_allclose(found.variance[0], error**2, **CLOSE)
     np.testing.assert_allclose(tested.degrees[0], oracle.df, **CLOSE)
-    np.testing.assert_allclose((found.difference - tested.half_width())[0], low, **CLOSE)
-    np.testing.assert_allclose((found.difference + tested.half_width())[0], high, **CLOSE)
+    p = 2 * stats.t.sf(np.abs(found.difference[0]) / error, oracle.df)
+    np.testing.assert_allclose(tested.p[0], p, **CLOSE)
+    width = stats.t.isf(0.025, oracle.df) * error
+    np.testing.assert_allclose(tested.half_width()[0], width, **CLOSE)
+
+
+def test_as_many_samples_on_both_sides_are_welchs_test():
+    rng = np.random.default_rng(14)
+    X, Y = counts(rng, 9, 7), rng.normal(1.0, 3.0, size=(9, 7))
+    X[0] += 1.0
+    oracle = stats.ttest_ind(Y, X, equal_var=False)
+    np.testing.assert_allclose(compared(X, Y)[1].p[0], oracle.pvalue, **CLOSE)
+
+
+@pytest.mark.parametrize("sizes", [(20, 400), (400, 20)], ids=str)
+def test_rare_features_of_unequal_sides_are_no_effect(sizes):
+    """Where a small side shows none of a rare feature, its variance is not 0."""
+    p = []
+    for seed in range(10):
+        rng = np.random.default_rng([22, seed])
+        sides = [rng.poisson(0.02, size=(n, 500)).astype(float) for n in sizes]
+        p.append(compared(*sides)[1].p.ravel())
+    found = np.concatenate(p)
+    found = found[~np.isnan(found)]
+    assert np.mean(found < 1e-3) < 2e-3
+    assert np.nanmin([q_values(one).min() for one in p if np.isfinite(one).any()]) > 0.1
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
@@ -77,15 +102,17 @@ def test_intervals_have_the_level_that_is_asked_for(level):
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(8, 4)), rng.normal(size=(11, 4))
     found, tested = compared(X, Y)
-    low, _ = stats.ttest_ind(Y, X, equal_var=False).confidence_interval(level)
-    np.testing.assert_allclose((found.difference - tested.half_width(level))[0], low, **CLOSE)
+    degrees = stats.ttest_ind(Y, X, equal_var=False).df
+    student, welch = (stats.ttest_ind(Y, X, equal_var=alike).statistic for alike in (True, False))
+    error = np.abs(found.difference[0]) / np.minimum(np.abs(student), np.abs(welch))
+    np.testing.assert_allclose(tested.half_width(level)[0], stats.t.isf((1 - level) / 2, degrees) * error, **CLOSE)
 
 
 def test_contrasts_do_not_depend_on_each_other():
     """Several groups at once, each a row of the weights, are Welch's test of each group."""
     rng = np.random.default_rng(4)
-    X, Y = counts(rng, 30, 5), counts(rng, 24, 5)
-    mine, theirs = np.repeat([0, 1, 2], 10), np.repeat([0, 1, 2], 8)
+    X, Y = counts(rng, 30, 5), counts(rng, 30, 5)
+    mine, theirs = np.repeat([0, 1, 2], 10), np.repeat([0, 1, 2], 10)
     W, V = (np.equal.outer(np.arange(3), codes) / np.bincount(codes)[:, None] for codes in (mine, theirs))
     for one, two in ((W, V), (sp.csr_array(W), sp.csr_array(V))):
         tested = significance(contrasts(sp.csr_array(X), sp.csr_array(Y), one, two))
@@ -269,7 +296,23 @@ def test_with_few_features_the_error_is_that_between_replicates_or_that_of_cells
     X, Y, names = (part if isinstance(part, tuple) else part[:, :10] for part in design("paired"))
     found, tested = compared(X, Y, names)
     np.testing.assert_allclose(tested.error**2, np.maximum(found.between, found.variance), **CLOSE)
-    np.testing.assert_allclose(tested.degrees, DONORS.size - 1, **CLOSE)
+    wider = found.between > found.variance
+    assert 0 < wider.mean() < 1
+    np.testing.assert_allclose(tested.degrees[wider], DONORS.size - 1, **CLOSE)
+    both = 1 / (1 / (DONORS.size - 1) + 1 / found.degrees[~wider])
+    np.testing.assert_allclose(tested.degrees[~wider], both, **CLOSE)
+
+
+@pytest.mark.parametrize("features", [10, 400])
+@pytest.mark.parametrize("sizes", [(4, 11), (30, 30)], ids=str)
+@pytest.mark.parametrize("paired", [False, True])
+def test_replicates_never_make_a_test_more_certain_than_its_samples(features, sizes, paired):
+    rng = np.random.default_rng([21, features, *sizes])
+    X, Y = (counts(rng, size, features) + 1e-3 * rng.normal(size=(size, features)) for size in sizes)
+    names = tuple(np.array([f"{k % 3} {0 if paired else side}" for k in range(n)]) for side, n in enumerate(sizes))
+    cells, across = compared(X, Y)[1], compared(X, Y, names)[1]
+    assert (across.p >= cells.p * (1 - 1e-9)).all()
+    assert (across.half_width() >= cells.half_width() * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (2, 2), (2, 6), (6, 1)], ids=str)

@@ -355,6 +355,14 @@ def check_number(
     return number
 
 
+def check_rate(value: Any, name: str, others: str = "") -> float:
+    """A number between 0 and 1, exclusive; `others` are what else may be given, for the message."""
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.bool_)
+    if not real or not 0 < value < 1:
+        raise InputError(f"{name} must be {others}a number between 0 and 1, such as 0.1; got {value!r}")
+    return float(value)
+
+
 def check_count(value: Any, name: str, low: int = 1) -> int:
     """An integer of at least `low`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:

@@ -23,27 +23,41 @@ def variance_of(mean, square, size, rounding):
 
 
 @kernel
+def variance_of_difference(source, target, rest, goal_rest):
+    """The larger of Welch's and Student's; `rest` and `goal_rest` are the effective numbers of samples, less one."""
+    n, m = rest + 1, goal_rest + 1
+    common = (source * n * rest + target * m * goal_rest) / (rest + goal_rest)
+    return max(source + target, common * (1 / n + 1 / m))
+
+
+@kernel
 def squared_ratios(means, squares, goals, goal_squares, sizes, rounding, source, target, ratios):
-    """Of one feature, for all lanes: variances of both means, and difference² over their sum; −1 without variance."""
+    """Of one feature, for all lanes: variances of both means, and difference² over that of the difference; else −1.
+
+    The variance of a difference is the larger of Welch's, the sum of both, and Student's, of sides that vary alike:
+    where the smaller side shows none of a rare feature, it has no variance of its own.
+    """
     for lane in range(ratios.shape[0]):  # without branches, so that it fills the vector units
         mean, goal = np.float64(means[lane]), np.float64(goals[lane])
         source[lane] = variance_of(mean, np.float64(squares[lane]), sizes[0, lane], rounding)
         target[lane] = variance_of(goal, np.float64(goal_squares[lane]), sizes[2, lane], rounding)
-        variance = source[lane] + target[lane]
+        variance = variance_of_difference(source[lane], target[lane], sizes[1, lane], sizes[3, lane])
         difference = goal - mean
         ratios[lane] = difference * difference / variance if variance > 0 else UNTESTED
 
 
 @kernel
-def normal_score(ratio, source, target, sizes, lane, known):
+def normal_score(ratio, source, target, sizes, lane, known, borrowed):
     """The normal deviate that is as rare as Student's t, whose square is `ratio`; and the degrees of freedom.
 
-    These are `known`, or else (0) those of Welch. The deviate is Wallace's approximation.
+    These are those of Welch or, with replicates, at most as many: 1/(1/known + borrowed/Welch), where `known` are those
+    of the variance between replicates (0: there are none), and `borrowed` is the squared share of it that was taken
+    from the variance of samples. The deviate is Wallace's approximation.
     """
-    degrees = known
-    if known == 0:
-        variance = source + target
-        degrees = variance * variance / (source * source / sizes[1, lane] + target * target / sizes[3, lane])
+    variance = source + target
+    degrees = variance * variance / (source * source / sizes[1, lane] + target * target / sizes[3, lane])
+    if known > 0:
+        degrees = min(degrees, 1 / (1 / known + borrowed / degrees))
     return shrinkage(degrees) * math.sqrt(degrees * math.log1p(ratio / degrees)), degrees
 
 
@@ -74,47 +88,53 @@ def replicate_ratios(
                 between[lane] += own * own / rest[lane]
         for lane in range(lanes):
             mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
-            variance = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
-            variance += variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
+            source = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
+            target = variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
+            variance = variance_of_difference(source, target, sizes[1, lane], sizes[3, lane])
             between[lane] = between[lane] / variance if variance > 0 else UNTESTED
 
 
 @kernel
-def moderate_ratios(ratios, degrees, priors, known):
-    """Mix ratios with their priors, in place: 1 or more, or 0 where there are too few replicates; `known` degrees.
+def moderate_ratios(ratios, degrees, priors, known, borrowed):
+    """Mix ratios with their priors, in place: 1 or more, or 0 where there are too few replicates.
 
     `priors` [3, feature] as `learn_priors` has them; `degrees` [lane] are those of the variance between replicates.
+    `known` and `borrowed` [feature, lane] become what `normal_score` takes.
     """
     for t in range(ratios.shape[0]):
         for lane in range(ratios.shape[1]):
             ratio, own = np.float64(ratios[t, lane]), degrees[lane]
             if own <= 0 or ratio < 0:
-                ratios[t, lane], known[t, lane] = 0.0, 1.0
+                ratios[t, lane], known[t, lane], borrowed[t, lane] = 0.0, 1.0, 0.0
                 continue
             worth = 0.0 if ratio > priors[2, t] else priors[1, t]
-            ratios[t, lane] = max(1.0, (worth * priors[0, t] + own * ratio) / (worth + own))
-            known[t, lane] = worth + own
+            mixed = (worth * priors[0, t] + own * ratio) / (worth + own)
+            share = worth * priors[0, t] / (worth + own) / mixed if mixed > 1 else 1.0
+            ratios[t, lane] = max(1.0, mixed)
+            known[t, lane], borrowed[t, lane] = worth + own, share * share
 
 
 @kernel
-def count_scores(means, squares, goals, goal_squares, sizes, wider, known, times, rounding, per_unit, counts):
+def count_scores(
+    means, squares, goals, goal_squares, sizes, wider, known, borrowed, times, rounding, per_unit, counts
+):
     """Add each tested entry to the bin of its score, as often as `times` says for its lane.
 
-    `wider` [feature, lane] is what variances are multiplied by, 0 where nothing is tested, and `known` are degrees of
-    freedom; both are empty without replicates. A unit of the score has `per_unit` bins; the first takes all scores
-    below 1, and the last all that are beyond it.
+    `wider` [feature, lane] is what variances are multiplied by, 0 where nothing is tested, and `known` and `borrowed`
+    are as for `normal_score`; all are empty without replicates. A unit of the score has `per_unit` bins; the first
+    takes all scores below 1, and the last all that are beyond it.
     """
     last, lanes = counts.shape[0] - 1, times.shape[0]
     source, target, ratios = np.empty(lanes), np.empty(lanes), np.empty(lanes)
     for t in range(means.shape[0]):
         squared_ratios(means[t], squares[t], goals[t], goal_squares[t], sizes, rounding, source, target, ratios)
         for lane in range(lanes):
-            ratio, degrees = ratios[lane], 0.0
+            ratio, degrees, share = ratios[lane], 0.0, 0.0
             if wider.shape[0] > 0:
                 ratio = ratio / wider[t, lane] if wider[t, lane] > 0 else UNTESTED
-                degrees = known[t, lane]
+                degrees, share = known[t, lane], borrowed[t, lane]
             if ratio >= 1:
-                score, _ = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees)
+                score, _ = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees, share)
                 counts[min(last, int(score * per_unit)) if score >= 1 else 0] += times[lane]
             elif ratio >= 0:
                 counts[0] += times[lane]
@@ -122,30 +142,30 @@ def count_scores(means, squares, goals, goal_squares, sizes, wider, known, times
 
 @kernel
 def find_scores(
-    means, squares, goals, goal_squares, sizes, wider, known, rounding, critical,
+    means, squares, goals, goal_squares, sizes, wider, known, borrowed, rounding, critical,
     features, lanes, differences, scores, penalties,
 ):  # fmt: skip
     """The entries whose score is at least `critical`, and the difference that has this score; returns their number.
 
-    `wider` and `known` are as for `count_scores`.
+    `wider`, `known` and `borrowed` are as for `count_scores`.
     """
     count, width = 0, sizes.shape[1]
     source, target, ratios = np.empty(width), np.empty(width), np.empty(width)
     for t in range(means.shape[0]):
         squared_ratios(means[t], squares[t], goals[t], goal_squares[t], sizes, rounding, source, target, ratios)
         for lane in range(width):
-            ratio, factor, degrees = ratios[lane], 1.0, 0.0
+            ratio, factor, degrees, share = ratios[lane], 1.0, 0.0, 0.0
             if wider.shape[0] > 0:
-                factor, degrees = wider[t, lane], known[t, lane]
+                factor, degrees, share = wider[t, lane], known[t, lane], borrowed[t, lane]
                 ratio = ratio / factor if factor > 0 else UNTESTED
             if ratio < 0 or ratio < critical * critical:  # a score is never above its t
                 continue
-            score, degrees = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees)
+            score, degrees = normal_score(ratio, source[lane], target[lane], sizes, lane, degrees, share)
             if score >= critical:
                 features[count], lanes[count] = t, lane
                 differences[count], scores[count] = np.float64(goals[t, lane]) - np.float64(means[t, lane]), score
                 least = (critical / shrinkage(degrees)) ** 2
-                variance = factor * (source[lane] + target[lane])
-                penalties[count] = math.sqrt(variance * degrees * math.expm1(least / degrees))
+                variance = variance_of_difference(source[lane], target[lane], sizes[1, lane], sizes[3, lane])
+                penalties[count] = math.sqrt(factor * variance * degrees * math.expm1(least / degrees))
                 count += 1
     return count

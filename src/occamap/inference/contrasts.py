@@ -31,7 +31,8 @@ class Contrasts:
     difference
         Mean of the targets minus mean of the source samples.
     variance
-        The square of its standard error, if the samples are independent; NaN if a side has a single sample.
+        The square of its standard error, if the samples are independent: the larger of Welch's (each side has a
+        variance of its own) and Student's (both have the same). NaN if a side has a single sample.
     degrees
         Degrees of freedom of the variance, by Welch and Satterthwaite.
     detected
@@ -105,14 +106,26 @@ def contrasts(
     if not sp.issparse(X) and not sp.issparse(Y):
         return _shifted(np.asarray(X, np.float64), np.asarray(Y, np.float64), W, V, replicates)
     source, target = _Side.of(W, X), _Side.of(V, Y)
-    variance = source.variance + target.variance
-    parts = [side.variance**2 / np.maximum(side.effective - 1, 1e-9)[:, None] for side in (source, target)]
+    welch = source.variance + target.variance
+    rest = [np.maximum(side.effective - 1, 1e-9)[:, None] for side in (source, target)]
+    parts = [side.variance**2 / count for side, count in zip((source, target), rest, strict=True)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        degrees = np.where(sum(parts) > 0, variance**2 / sum(parts), np.inf)
+        degrees = np.where(sum(parts) > 0, welch**2 / sum(parts), np.inf)
+    variance = np.maximum(welch, _student(source, target, *rest))
     difference = target.mean - source.mean
     difference[np.abs(difference) <= ROUNDING * (np.abs(source.mean) + np.abs(target.mean))] = 0.0
     found = Contrasts(difference, variance, degrees, source.detected + target.detected)
     return found if replicates is None else _with_replicates(found, source, target, replicates)
+
+
+def _student(source: _Side, target: _Side, rest: Floats, goal_rest: Floats) -> Floats:
+    """The squared standard error of a difference, if both sides have the same variance.
+
+    Welch's is too small where the smaller side shows none of a rare feature, and so no variance.
+    """
+    n, m = source.effective[:, None], target.effective[:, None]
+    common = (source.variance * n * rest + target.variance * m * goal_rest) / (rest + goal_rest)
+    return np.asarray(common * (1 / n + 1 / m))
 
 
 def _shifted(

@@ -53,7 +53,9 @@ def significance(found: Contrasts) -> Significance:
     degrees of freedom of their variance are known only within bounds: the prior is learned with the upper bound, so
     that it does not count for too much, and the test uses the lower one. Features with a ratio far above the prior
     (strong responses differ most between donors) keep their own variance, as in limma's robust fit: the prior is
-    weighted by the q-value of a test that the feature follows it. The variance is never below that of the samples.
+    weighted by the q-value of a test that the feature follows it. The variance is never below that of the samples. What
+    it takes from the variance of the samples has their degrees of freedom, too, and there are never more of these than
+    the samples have: a test across replicates is never more certain than one of their samples.
     """
     variance, degrees = found.variance, found.degrees
     testable = np.isfinite(variance)
@@ -84,18 +86,25 @@ def _moderate(found: Contrasts) -> tuple[Floats, Floats]:
         worth = prior * np.where(held, follows, 0.0)
         mixed = (worth * center + df * ratio) / (worth + df)
         variance[k] = np.where(held, own * np.maximum(mixed, 1.0), np.nan)
-        degrees[k] = worth + df
+        with np.errstate(divide="ignore", invalid="ignore"):
+            borrowed = np.where(mixed > 1, worth * center / (worth + df) / mixed, 1.0)
+            degrees[k] = np.minimum(found.degrees[k], 1 / (1 / (worth + df) + borrowed**2 / found.degrees[k]))
     return variance, degrees
 
 
 def _priors(ratio: Floats, detected: Floats, held: NDArray[np.bool_], degrees: float) -> tuple[Floats, Floats]:
     """Ratio and degrees of freedom of the prior of each feature, learned from those that are detected as often."""
     known = np.flatnonzero(held & (detected >= FEWEST_DETECTED) & (ratio > 0))
+    place = detection_bins(detected, known)
+    found = [learn_prior(np.sort(ratio[known[place[known] == one]]), degrees) for one in range(place.max() + 1)]
+    return np.array([prior.ratio for prior in found])[place], np.array([prior.degrees for prior in found])[place]
+
+
+def detection_bins(detected: Floats, known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The bin of each feature, by how often it is detected; bins hold about as many of the `known` features each."""
     count = max(1, min(BINS, known.size // BIN))
     edges = np.unique(np.quantile(detected[known], np.arange(1, count) / count)) if known.size else np.empty(0)
-    place = np.searchsorted(edges, detected, side="right")  # features that are detected alike share a bin
-    found = [learn_prior(np.sort(ratio[known[place[known] == one]]), degrees) for one in range(edges.size + 1)]
-    return np.array([prior.ratio for prior in found])[place], np.array([prior.degrees for prior in found])[place]
+    return np.searchsorted(edges, detected, side="right")  # features that are detected alike share a bin
 
 
 def learn_prior(ratios: Floats, degrees: float) -> Prior:

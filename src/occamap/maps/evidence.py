@@ -217,6 +217,7 @@ class _Evidence:
         columns = 3.0 * (source.data.nbytes + target.data.nbytes) * (1 if replicates is None else 2)
         budget.require(workers.count * block + columns, f"comparing the neighbourhoods of {W.shape[0]} samples")
         self.P = _matched(neighbours, workers)
+        self.detected = _detected(source) + _detected(target)
         self.sides = _columns(source, target, self.dtype)
         self.parts: list[list[_Columns]] = []
         if replicates is not None:
@@ -228,7 +229,6 @@ class _Evidence:
         n = self.W.shape[0]
         some = np.linspace(0, n - 1, min(LANES, n)).astype(np.int64)
         whole, self.W = self.W, sp.csr_array(self.W[some])
-        detected = np.diff(self.sides[0].colptr) + np.diff(self.sides[1].colptr).astype(np.float64)
         blocks = [(tile.ratios[:, : some.size].copy(), tile.shares) for tile in self._tiles((0, some.size))]
         self.W = whole
         shares, replicates = cast(Shares, blocks[0][1]), cast(Replicates, self.replicates)
@@ -237,7 +237,7 @@ class _Evidence:
         ratios[:, ~known] = -1.0
         most = replicates.names.size - (1 if replicates.paired else 2)
         typical = float(np.median(shares.degrees[: some.size][known])) if known.any() else 1.0
-        self.priors = learn_priors(ratios.astype(np.float64), detected, max(float(most), 1.0), typical)
+        self.priors = learn_priors(ratios.astype(np.float64), self.detected, max(float(most), 1.0), typical)
 
     def counts(self, times: Ints) -> Ints:
         """How often each score occurs; times[q] is the number of samples with neighbourhood q."""
@@ -316,11 +316,11 @@ class _Evidence:
 
     def _tested(self, tile: _Tile) -> tuple[NDArray[Any], ...]:
         """What the kernels take: the tile, and how much wider its differences are than those of samples."""
-        known = np.empty(tile.ratios.shape)
+        known, borrowed = np.empty(tile.ratios.shape), np.empty(tile.ratios.shape)
         if tile.shares is not None and self.priors is not None:
             priors = np.ascontiguousarray(self.priors[:, tile.start : tile.start + tile.ratios.shape[0]])
-            moderate_ratios(tile.ratios, tile.shares.degrees, priors, known)
-        return *tile.moments, tile.sizes, tile.ratios, known
+            moderate_ratios(tile.ratios, tile.shares.degrees, priors, known, borrowed)
+        return *tile.moments, tile.sizes, tile.ratios, known, borrowed
 
     def _shares(self, weights: list[NDArray[Any]]) -> Shares | None:
         """What each replicate weighs in each lane; lanes with too few of them have no degrees of freedom."""
@@ -359,6 +359,15 @@ def _matched(neighbours: Neighbours, workers: Workers) -> sp.csr_array:
 
     parts = list(workers.map(block, row_spans(neighbours.source.shape[0])))
     return sp.csr_array(sp.vstack(parts, format="csr"))
+
+
+def _detected(samples: Samples) -> Floats:
+    """In how many samples each feature is not 0."""
+    if samples.is_sparse:
+        colptr, _, values = samples.columns
+        held = np.concatenate([[0], np.cumsum(values != 0)])
+        return np.diff(held[colptr]).astype(np.float64)
+    return np.asarray(np.count_nonzero(samples.data, axis=0), dtype=np.float64)
 
 
 def _columns(source: Samples, target: Samples, dtype: Any) -> list[_Columns]:

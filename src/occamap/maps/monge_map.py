@@ -23,6 +23,7 @@ from occamap._validate import (
     check_choice,
     check_count,
     check_number,
+    check_rate,
     check_same_features,
     check_samples,
     restore,
@@ -423,7 +424,7 @@ class MongeMap(BaseEstimator):
         """The threshold of moves at this `fdr` and `pool`; found once."""
         known = self._calibrated_with
         if known is None or known[0] != self.fdr or known[1] is not self.pool:
-            fdr, side = check_number(self.fdr, "fdr", 0, 1), cast(ScoredSide, self._towards)
+            fdr, side = check_rate(self.fdr, "fdr", "None or "), cast(ScoredSide, self._towards)
             with Workers(self.n_jobs) as workers:
                 self.threshold_ = side.calibrate(fdr, workers, self._budget())
             self._calibrated_with = self.fdr, self.pool
@@ -690,8 +691,7 @@ class MongeMap(BaseEstimator):
         """Raise unless `fdr` is None, or a rate that the other parameters allow."""
         if self.fdr is None:
             return
-        if not 0 < check_number(self.fdr, "fdr", 0, 1) < 1:
-            raise InputError(f"fdr must be between 0 and 1, such as 0.1; got {self.fdr!r}")
+        check_rate(self.fdr, "fdr", "None or ")
         if self.pool is None or self.match is None:
             name = "pool" if self.pool is None else "match"
             raise InputError(f"{name} must not be None with fdr, which tests neighbourhoods that are matched on "

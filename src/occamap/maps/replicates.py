@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from occamap.inference.significance import learn_prior
+from occamap.inference.significance import FEWEST_FEATURES, Prior, detection_bins, learn_prior
 from occamap.maps.strata import check_labels
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 FEW = 5.0  # samples of a replicate at which half of what is particular to it is taken out
-BINS = 10  # of features, by how often they are not 0
 UNLIKELY = 1e-3  # under the prior: a ratio that is larger is taken as it is
 
 
@@ -89,9 +88,14 @@ def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) 
     ignored.
     """
     made = np.empty((3, detected.size))
-    for part in np.array_split(np.argsort(detected, kind="stable"), min(BINS, detected.size)):
-        known = ratios[part]
-        prior = learn_prior(np.sort(known[known > 0]), most)
+    known = np.asarray((ratios > 0).any(axis=1))
+    place = detection_bins(detected, np.flatnonzero(known))
+    for one in np.unique(place):
+        part = np.flatnonzero(place == one)
+        found = ratios[part[known[part]]]
+        # the neighbourhoods share their samples: as many ratios of a few features are no more than these features
+        enough = found.shape[0] >= FEWEST_FEATURES
+        prior = learn_prior(np.sort(found[found > 0]), most) if enough else Prior(1.0, 0.0)
         made[0, part], made[1, part] = prior.ratio, prior.degrees
         made[2, part] = prior.ratio * stats.f.isf(UNLIKELY, max(typical, 1.0), max(prior.degrees, 1.0))
     return made

@@ -32,8 +32,8 @@ from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.tl.calibration import put_calibration
 from occamap.tl.cells import labels
+from occamap.tl.error_rates import RATE
 from occamap.tl.gene_table import gene_tables
-from occamap.tl.monge_map import RATE
 from occamap.tl.stored import critical, read, resolution
 
 KEY = "occamap"

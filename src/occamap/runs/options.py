@@ -9,7 +9,7 @@ from typing import Any
 
 from occamap.costs import L1, STVS, Cost, KOverlap, SqL2
 from occamap.errors import InputError
-from occamap.tl.monge_map import RATE
+from occamap.tl.error_rates import RATE
 
 AUTO, NONE = "auto", "none"
 COSTS: dict[str, type[Cost]] = {"sql2": SqL2, "l1": L1, "stvs": STVS, "koverlap": KOverlap}
@@ -204,8 +204,12 @@ def parse_rate(text: str) -> float | str:
     >>> parse_rate("0.05"), parse_rate("none")
     (0.05, 'none')
     """
-    found = text if text == NONE else parse_number(text, "fdr")
-    return AUTO if found is None else found
+    if text in (AUTO, NONE):
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"fdr must be none or a number between 0 and 1, such as 0.1; got {text!r}") from error
 
 
 def unless_none(value: Any) -> Any:

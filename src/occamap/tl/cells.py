@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Hashable
 from difflib import get_close_matches
@@ -16,7 +15,7 @@ from occamap._backed import is_backed, read
 from occamap._containers import check_unique, is_anndata
 from occamap._optional import optional
 from occamap._validate import check_choice, check_samples
-from occamap.errors import InputError, InputWarning
+from occamap.errors import InputError
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
@@ -95,20 +94,6 @@ def pair_within(
     held = np.array([entry in large for entry in found])
     left = {str(group): (mine[group], theirs[group]) for group in (mine | theirs) if group not in large}
     return (pair[0][held[pair[0]]], pair[1][held[pair[1]]]), left
-
-
-def pair_with_replicates(adata: Any, replicate: str, pair: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
-    """The cells of a pair that have an entry in the column of replicates; a warning says how many have none."""
-    held = np.array([entry is not None for entry in labels(adata, replicate, "replicate")])
-    kept = pair[0][held[pair[0]]], pair[1][held[pair[1]]]
-    absent = sum(rows.size for rows in pair) - sum(rows.size for rows in kept)
-    if not (kept[0].size and kept[1].size):
-        raise InputError(f"replicate must have entries in both conditions; adata.obs[{replicate!r}] has none in one")
-    if absent:
-        warnings.warn(
-            f"{absent:,} cells without an entry in adata.obs[{replicate!r}] are left out", InputWarning, stacklevel=3
-        )
-    return kept
 
 
 def check_enough(count: int, what: str, fewest: int = FEWEST) -> None:

@@ -16,7 +16,7 @@ from occamap.genes import gene_table as tabulate
 from occamap.genes.effects import add_effects, effects
 from occamap.genes.fold_changes import why_not_logs
 from occamap.inference import FEWEST_REPLICATES
-from occamap.tl.cells import check_enough, labels
+from occamap.tl.cells import check_enough, labels, some
 from occamap.tl.resolution import AUTO
 from occamap.tl.stored import read
 
@@ -199,6 +199,8 @@ def gene_tables(
             rows.insert(rows.columns.get_loc("observed") + 1, "matched_within", kept[code])
             found[group] = rows
     tested = effects(control, target, match, np.where(known[groups], groups, -1), len(found), replicates, base)
+    if replicate is not None and tested.n_replicates is not None:
+        _warn_of_few_within(replicate, by, dict(zip(found, tested.n_replicates.tolist(), strict=True)))
     add_effects(list(found.values()), tested, stored.names)
     _warn_of_mixing(by, {str(name): float(kept[code]) for code, name in enumerate(names) if name is not None})
     return whole, pd.concat(found, names=[by])
@@ -220,6 +222,18 @@ def _warn_of_few(replicate: str, count: int) -> None:
             f"replicate must have at least {FEWEST_REPLICATES} values in each condition for a test; "
             f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: add replicates, or "
             "leave replicate out to treat cells as independent",
+            InputWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_few_within(replicate: str, by: str, counts: dict[str, int]) -> None:
+    """Warn of groups with too few replicates, if there are others."""
+    few = [f"{name!r} ({count})" for name, count in counts.items() if count < FEWEST_REPLICATES]
+    if 0 < len(few) < len(counts):
+        warnings.warn(
+            f"Groups of {by!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are not "
+            f"tested (replicates): {some(few, 5)}",
             InputWarning,
             stacklevel=4,
         )

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from occamap._memory import foreseeing
-from occamap._validate import check_number
 from occamap.costs import L1, Cost, SqL2
-from occamap.errors import InputError, InputWarning, MatchWarning, SelectionWarning
+from occamap.errors import InputError, MatchWarning, SelectionWarning
 from occamap.inference import FEWEST_REPLICATES
 from occamap.maps import MongeMap
 from occamap.maps.noise import pooled_error
@@ -23,9 +22,17 @@ from occamap.tl.cells import (
     check_key,
     genes_of,
     pair_of,
-    pair_with_replicates,
     pair_within,
     samples,
+    some,
+)
+from occamap.tl.error_rates import (
+    enough_cells,
+    enough_replicates,
+    fewest_replicates,
+    pair_with_replicates,
+    rate_of,
+    warn_of_small_pools,
 )
 from occamap.tl.penalty import penalty_of
 from occamap.tl.resolution import AUTO, match_of, pool_of, replicate_of, within_of
@@ -34,9 +41,6 @@ from occamap.tl.stored import Design, write
 EPSILONS = (0.003, 0.01, 0.03, 0.1)  # × the mean cost: what "auto" tries
 MOVING = 0.25  # the share of entries that is taken to move, where a number for a budget is named
 TARGETS = 10.0  # effective targets of a cell, where nothing else is asked for
-RATE = 0.1  # false-discovery rate of the entries that move, where nothing else is asked for
-FEWEST_POOLED = 30  # cells of a neighbourhood; with fewer, the choice of neighbours is in the test
-FEWEST_TESTED = 3  # cells in a condition that can be tested
 MATCH = 30  # principal components that cells are matched on, where nothing else is asked for
 
 
@@ -156,7 +160,7 @@ def monge_map(
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
         the most faithful map is taken.
     random_state
-        Seed of the splits, where held-out cells choose.
+        Seed of the splits if held-out cells choose. Nothing else is random.
     verbose
         Show progress; None shows it on a terminal, where it takes more than two seconds.
     key_added
@@ -201,6 +205,13 @@ def monge_map(
     if within is not None:
         pair, left_out = pair_within(adata, within, pair)
         _warn_of_left_out(within, left_out)
+    tested = replicate
+    if replicate is not None:
+        counts_of = fewest_replicates(replicate_of(adata, replicate, pair), within_of(adata, within, pair))
+        if not enough_replicates(replicate, counts_of, within):
+            tested = None
+        elif within is not None:
+            pair = _with_enough_replicates(adata, replicate, within, counts_of, pair)
     strata = within_of(adata, within, pair)
     source, targets = samples(adata, pair, layer, counts, genes)
     shared = {"reach": reach, "tol": tol, "max_iter": max_iter, "max_memory": max_memory, "n_jobs": n_jobs}
@@ -211,12 +222,15 @@ def monge_map(
     if isinstance(match, str) and match == AUTO:
         match = None if isinstance(cost, type) or gammas is not None or epsilon == AUTO else MATCH
     others = given | {"gammas": gammas, "weights": weights, "epsilon": "auto" if epsilon == AUTO else None}
-    fdr = _fdr(fdr, others, pooled, match, min(source.n_obs, targets.n_obs))
-    if replicate is not None:
-        if fdr is None:
-            raise InputError("replicate must be given only with fdr, which is None here: set fdr=0.1 and leave out "
-                             "what else sets the penalty (gamma, cost, weights, gene_sets), or leave replicate out")
-        fdr, replicate = _enough_replicates(adata, replicate, pair, fdr)
+    fdr = rate_of(fdr, others, pooled, match)
+    if replicate is not None and fdr is None:
+        raise InputError("replicate must be given only with fdr, which is None here: set fdr=0.1 and leave out what "
+                         "else sets the penalty (gamma, cost, weights, gene_sets), or give replicate to "
+                         "tl.gene_table alone")
+    if fdr is not None:
+        warn_of_small_pools(pooled)
+        if not enough_cells(min(source.n_obs, targets.n_obs)) or tested != replicate:
+            fdr = tested = None
     design = Design(str(groupby), str(control), str(target), layer, counts, within, replicate)
 
     def error(free: Any) -> float:
@@ -240,7 +254,7 @@ def monge_map(
         raise InputError(f"within must not be given {where}; got {within!r}: {remedy}")
     if not chosen:
         given = {**shared, "verbose": verbose, "pool": pooled, "match": match_of(adata, match, pair)}
-        given |= {"within": strata, "fdr": fdr, "replicate": replicate_of(adata, replicate, pair)}
+        given |= {"within": strata, "fdr": fdr, "replicate": replicate_of(adata, tested, pair)}
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)
@@ -278,55 +292,22 @@ def monge_map(
     return fitted
 
 
-def _fdr(fdr: Any, others: dict[str, Any], pool: Any, match: Any, fewest: int) -> float | None:
-    """The false-discovery rate to use: as asked for, or the default where nothing else sets the penalty.
-
-    `others` are the parameters that set the penalty otherwise; `fewest` is the number of cells on the smaller side.
-    """
-    if isinstance(fdr, str) and fdr == AUTO:
-        free = all(value is None for value in others.values()) and pool is not None and match is not None
-        fdr = RATE if free else None
-    if fdr is None:
-        return None
-    if isinstance(fdr, str) or not 0 < check_number(fdr, "fdr", 0, 1) < 1:
-        raise InputError(f"fdr must be 'auto', None or between 0 and 1, such as 0.1; got {fdr!r}")
-    if others["gammas"] is not None or others["epsilon"] is not None:
-        raise InputError("fdr must not be given with gammas or epsilon='auto', for which held-out cells choose: give a "
-                         "number for epsilon, and no gammas")
-    if isinstance(pool, int | np.integer) and 1 <= pool < FEWEST_POOLED and not isinstance(pool, bool):
-        warnings.warn(
-            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells, more displacements are false than fdr says; got "
-            f"pool={pool}: use pool='auto'",
-            InputWarning,
-            stacklevel=3,
-        )
-    if fewest < FEWEST_TESTED:
-        warnings.warn(
-            f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test: displacements have no "
-            "q-values",
-            InputWarning,
-            stacklevel=3,
-        )
-        return None
-    return float(fdr)
-
-
-def _enough_replicates(
-    adata: Any, replicate: str, pair: tuple[Rows, Rows], fdr: float
-) -> tuple[float | None, str | None]:
-    """The rate and the column as they are, or neither of them, with a warning, if there are too few replicates."""
-    found = replicate_of(adata, replicate, pair)
-    fewest = min(len(set(side)) for side in found) if found is not None else 0
-    if fewest >= FEWEST_REPLICATES:
-        return fdr, replicate
+def _with_enough_replicates(
+    adata: Any, replicate: str, within: str, counts: dict[str, int], pair: tuple[Rows, Rows]
+) -> tuple[Rows, Rows]:
+    """The cells of groups that can be tested across replicates; a warning names the others."""
+    few = sorted(name for name, count in counts.items() if count < FEWEST_REPLICATES)
+    if not few:
+        return pair
+    listed = some([f"{name!r} ({counts[name]})" for name in few], 5)
     warnings.warn(
-        f"replicate must have at least {FEWEST_REPLICATES} values in each condition; adata.obs[{replicate!r}] has "
-        f"{fewest} in one of them, so the default gamma is used and displacements have no q-values: add replicates, or "
-        "leave replicate out to treat cells as independent",
-        InputWarning,
+        f"Groups of {within!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are left "
+        f"out (replicates): {listed}",
+        MatchWarning,
         stacklevel=3,
     )
-    return None, None
+    mine, theirs = within_of(adata, within, pair)  # type: ignore[misc]
+    return pair[0][~np.isin(mine, few)], pair[1][~np.isin(theirs, few)]
 
 
 def _warn_of_left_out(within: str, left_out: dict[str, tuple[int, int]]) -> None:

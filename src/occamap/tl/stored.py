@@ -164,7 +164,8 @@ class Stored:
             rest["pool"] = pool_of(self.adata, _scalar(params.get("pool")), rows[0])
             rest["match"] = match_of(self.adata, _scalar(params.get("match")), rows)
             rest["within"] = within_of(self.adata, self.design.within, rows)
-            rest["replicate"] = replicate_of(self.adata, self.design.replicate, rows)
+            tested = self.design.replicate if rest.get("fdr") is not None else None
+            rest["replicate"] = replicate_of(self.adata, tested, rows)
             return MongeMap(cost, **{**rest, "epsilon": float(self.entry["epsilon"]), "epsilon_scale": "absolute"})
 
 

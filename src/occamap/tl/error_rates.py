@@ -1,0 +1,137 @@
+"""Which false-discovery rate a map of cells can have: the rate itself, and replicates to test across."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from occamap._validate import check_rate
+from occamap.errors import InputError, InputWarning
+from occamap.inference import FEWEST_REPLICATES
+from occamap.tl.cells import Rows, labels, some
+from occamap.tl.resolution import AUTO
+
+RATE = 0.1  # false-discovery rate of the entries that move, unless another is given
+FEWEST_POOLED = 30  # cells of a neighbourhood; with fewer, the choice of neighbours is in the test
+FEWEST_TESTED = 3  # cells in a condition that can be tested
+MOST_REPLICATES = 200  # beyond, a column with more values than half of the cells is a measurement
+
+
+def rate_of(fdr: Any, others: dict[str, Any], pool: Any, match: Any) -> float | None:
+    """The false-discovery rate to use: the one given, or the default if nothing else sets the penalty.
+
+    `others` are the parameters that set the penalty otherwise.
+    """
+    if isinstance(fdr, str) and fdr == AUTO:
+        free = all(value is None for value in others.values()) and pool is not None and match is not None
+        return RATE if free else None
+    if fdr is None:
+        return None
+    rate = check_rate(fdr, "fdr", "'auto', None or ")
+    if others["gammas"] is not None or others["epsilon"] is not None:
+        raise InputError("fdr must not be given with gammas or epsilon='auto', for which held-out cells choose: give a "
+                         "number for epsilon, and no gammas")
+    return rate
+
+
+def warn_of_small_pools(pool: Any) -> None:
+    """Warn of neighbourhoods that hold fewer cells than an error rate needs."""
+    what = f"use pool={AUTO!r}"
+    if isinstance(pool, int | np.integer) and not isinstance(pool, bool):
+        small, named = 1 <= pool < FEWEST_POOLED, f"pool={pool}"
+    elif isinstance(pool, sp.csr_array):
+        with np.errstate(divide="ignore"):
+            typical = float(np.median(1 / np.asarray(pool.power(2).sum(axis=1)).ravel()))
+        small, named = typical < FEWEST_POOLED, f"a graph with neighbourhoods of {typical:.3g} cells in effect"
+    elif isinstance(pool, np.ndarray):
+        sizes = Counter(pool.tolist())
+        few = sorted(name for name, size in sizes.items() if size < FEWEST_POOLED)
+        small, named, what = bool(few), f"groups {some(few, 5)}", "use larger groups"
+    else:
+        return
+    if small:
+        warnings.warn(
+            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells, more displacements are false than fdr says; got "
+            f"{named}: {what}",
+            InputWarning,
+            stacklevel=3,
+        )
+
+
+def enough_cells(fewest: int) -> bool:
+    """Whether there are enough cells in each condition to test; else a warning says that there are not."""
+    if fewest >= FEWEST_TESTED:
+        return True
+    warnings.warn(
+        f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test: displacements have no "
+        "q-values",
+        InputWarning,
+        stacklevel=3,
+    )
+    return False
+
+
+def pair_with_replicates(adata: Any, replicate: str, pair: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
+    """The cells of a pair that have an entry in the column of replicates, with warnings of what looks odd in it."""
+    found = labels(adata, replicate, "replicate")
+    held = np.array([entry is not None for entry in found])
+    kept = pair[0][held[pair[0]]], pair[1][held[pair[1]]]
+    absent = sum(rows.size for rows in pair) - sum(rows.size for rows in kept)
+    if not (kept[0].size and kept[1].size):
+        raise InputError(f"replicate must have entries in both conditions; adata.obs[{replicate!r}] has none in one")
+    mine, theirs = (Counter(found[rows].tolist()) for rows in kept)
+    count, cells = len(mine | theirs), kept[0].size + kept[1].size
+    if count > max(MOST_REPLICATES, cells / 2):
+        raise InputError(
+            f"replicate must be a column of donors, animals or batches; adata.obs[{replicate!r}] has {count:,} values "
+            f"for {cells:,} cells"
+        )
+    if absent:
+        warnings.warn(
+            f"{absent:,} cells without an entry in adata.obs[{replicate!r}] are left out", InputWarning, stacklevel=3
+        )
+    alone = {name: (mine + theirs)[name] for name in mine | theirs if not (mine[name] and theirs[name])}
+    if alone and len(alone) < count:
+        listed = some([f"{name} ({size:,} cells)" for name, size in sorted(alone.items())], 5)
+        warnings.warn(
+            f"Values of adata.obs[{replicate!r}] with cells in one condition only count as unpaired replicates: "
+            f"{listed}. If they are not replicates, remove these entries",
+            InputWarning,
+            stacklevel=3,
+        )
+    return kept
+
+
+def fewest_replicates(
+    replicates: tuple[NDArray[Any], NDArray[Any]] | None, groups: tuple[NDArray[Any], NDArray[Any]] | None
+) -> dict[str, int]:
+    """The number of replicates in the condition with fewer, of each group of control cells ("" without groups)."""
+    if replicates is None:
+        return {"": 0}
+    if groups is None:
+        return {"": min(len(set(side)) for side in replicates)}
+    return {
+        str(name): min(len(set(side[part == name])) for side, part in zip(replicates, groups, strict=True))
+        for name in np.unique(groups[0])
+    }
+
+
+def enough_replicates(replicate: str, counts: dict[str, int], within: str | None) -> bool:
+    """Whether any group has enough replicates to test across; else a warning says that there are not."""
+    most = max(counts.values())
+    if most >= FEWEST_REPLICATES:
+        return True
+    where = "each condition" if within is None else f"each condition of a group of {within!r}"
+    warnings.warn(
+        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; adata.obs[{replicate!r}] has {most} in "
+        "one of them, so the default gamma is used and there are no q-values: add replicates, or leave replicate out "
+        "to treat cells as independent",
+        InputWarning,
+        stacklevel=3,
+    )
+    return False
