@@ -1,8 +1,8 @@
 """How sure, entry by entry: false discoveries and power of the displacements that a false-discovery rate lets through.
 
-`python -m benchmarks.entries [planted] [donors] [nothing] [thinned] [interferon]` measures these parts, all if none is
-named, and writes benchmarks/results/entries.md and entries.json; parts that are not asked for are kept as they are
-there. `interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names.
+`python -m benchmarks.entries [planted] [sizes] [donors] [nothing] [thinned] [interferon]` measures these parts, all if
+none is named, and writes benchmarks/results/entries.md and entries.json; parts that are not asked for are kept as they
+are there. `interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names.
 
 An entry is a gene in a control cell. It is found if its q-value is at or below the level, and false if no effect was
 planted in that gene for the true type of the cell. "False" is the mean share of false entries among those found (0 if
@@ -12,7 +12,7 @@ types, except in the rows "within types" and "one displacement per type". Wilcox
 and each cell gets the q-values of its type.
 
 Thinned: counts are split at random into two halves; cells are matched and pooled on one, and displacements are read in
-the other. Interferon cells: the control cells of eight donors are split four against four, in all 35 ways; only donors
+the other. With unequal numbers of cells, "genes of types" are the rows of a gene table by type. Interferon cells: the control cells of eight donors are split four against four, in all 35 ways; only donors
 differ. Then a map from four donors (both conditions) is compared with the other four: "false by sign" is twice the
 share of the entries found whose sign differs from that of the difference of means within the type in the other donors.
 It estimates the share of false entries.
@@ -42,11 +42,13 @@ from benchmarks.certainty import (
     RESULTS,
     Row,
     Tables,
+    ours,
     simulate,
     stored,
     table,
     wilcoxon,
 )
+from benchmarks.certainty import scored as by_gene
 from benchmarks.machine import facts
 from benchmarks.resolution import kang
 from occamap._validate import check_samples
@@ -102,6 +104,36 @@ def planted(seeds: Iterable[int] = PLANTED) -> Tables:
             }.items():
                 rows.append({"method": method, **scored(q, truth)})
     return made
+
+
+def sizes(seeds: Iterable[int] = PLANTED[:10]) -> Tables:
+    """Conditions of unequal size, within types: entries, and genes of types."""
+    planting: list[Row] = []
+    empty: list[Row] = []
+    for n, m in ((200, 2000), (2000, 200), (200, 800), (800, 200)):
+        for seed in seeds:
+            cells = f"{n:,} + {m:,}"
+            adata = unequal(simulate(seed, cells=max(n, m)), n, m)
+            truth = truth_of(adata)
+            planting.append({"cells": cells, "method": "entries", **scored(q_of(adata, within="cell_type"), truth)})
+            genes = ours(adata, None)
+            planting.append({"cells": cells, "method": "genes of types", **by_gene(genes, adata.varm["moved"].T)})
+            adata = unequal(simulate(seed + 1000, cells=max(n, m), moved=0, shared=0), n, m)
+            empty.append({"cells": cells, **anything(q_of(adata)), "anything in genes": any_gene(adata)})
+    return {
+        "Planted, unequal numbers of cells, within types": planting,
+        "Nothing planted, unequal numbers of cells": empty,
+    }
+
+
+def any_gene(adata: Any) -> float:
+    return float((oc.tl.gene_table(adata)["q"] <= 0.1).any())
+
+
+def unequal(adata: Any, n: int, m: int) -> Any:
+    """The first n control and m treated cells."""
+    treated = (adata.obs["condition"] != "control").to_numpy()
+    return adata[np.concatenate([np.flatnonzero(~treated)[:n], np.flatnonzero(treated)[:m]])].copy()
 
 
 def donors(seeds: Iterable[int] = PLANTED) -> Tables:
@@ -172,9 +204,22 @@ def components(X: Any) -> Floats:
 
 def interferon() -> Tables:
     cells = kang()
-    cells = cells[cells.obs["donor"].notna()].copy()
-    return {"Interferon cells: control donors split, 35 ways": pretended(cells),
+    cells = cells[cells.obs["donor"].notna() & (cells.obs["donor"].astype(str) != "unassigned")].copy()
+    return {"Interferon cells: random parts of the control cells": parted(cells),
+            "Interferon cells: control donors split, 35 ways": pretended(cells),
             "Interferon cells: one half of the donors against the other": replicated(cells)}  # fmt: skip
+
+
+def parted(cells: Any) -> list[Row]:
+    control, rows = cells[cells.obs["condition"] == "control"].copy(), []
+    for n, m in ((600, 600), (100, 1100), (1100, 100), (50, 500), (500, 50)):
+        for seed in range(10):
+            drawn = np.random.default_rng([seed, 11]).permutation(control.n_obs)[: n + m]
+            adata = control[drawn].copy()
+            adata.obs["part"] = ["first"] * n + ["second"] * m
+            q = q_of(adata, groupby="part", control="first", target="second")
+            rows.append({"cells": f"{n:,} + {m:,}", **anything(q), "anything in genes": any_gene(adata)})
+    return rows
 
 
 def pretended(cells: Any) -> list[Row]:
@@ -227,7 +272,8 @@ def replicated(cells: Any) -> list[Row]:
 
 
 PARTS: dict[str, Callable[[], Tables]] = {
-    "planted": planted, "donors": donors, "nothing": nothing, "thinned": thinned, "interferon": interferon,
+    "planted": planted, "sizes": sizes, "donors": donors, "nothing": nothing, "thinned": thinned,
+    "interferon": interferon,
 }  # fmt: skip
 
 

@@ -283,7 +283,7 @@ def test_the_table_is_saved_as_csv(read, fitted, tmp_path):
     found = pd.read_csv(tmp_path / "genes.csv", keep_default_na=False)
     table = pd.read_csv(fitted.parent / "genes.csv", keep_default_na=False)
     assert found["gene"].tolist() == table["gene"].tolist()
-    for name in ("share", "mean", "observed", "low", "high", "frequency", "q"):
+    for name in ("share", "mean", "observed", "difference_low", "difference_high", "frequency", "q"):
         numbers = (pd.to_numeric(one[name].replace({"NaN": ""})) for one in (found, table))
         np.testing.assert_allclose(*numbers, rtol=1e-5, atol=1e-7)
 

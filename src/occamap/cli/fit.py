@@ -286,16 +286,17 @@ def frozen_words(result: dict[str, Any]) -> Text:
 def gene_rows(table: object) -> Table:
     """The genes as a table for people."""
     rows = table.reset_index().to_dict("records")  # type: ignore[attr-defined]
-    sure = bool(rows) and "low" in rows[0]
+    halves = bool(rows) and "frequency" in rows[0]
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("gene")
-    heads = "moves in", "mean", *(("95 % interval", "in top 50 of") if sure else ()), "observed", "q"
+    heads = "moves in", "mean", "difference (95 %)", "q", *(("in top 50 of",) if halves else ())
     for head in heads:
         drawn.add_column(head, justify="right")
     for row in rows:
-        interval = (f"{row['low']:+.2f} to {row['high']:+.2f}", f"{row['frequency']:.0%} of halves") if sure else ()
-        numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", *interval, f"{row['observed']:+.3f}"
-        drawn.add_row(literal(row["gene"], longest=30), *numbers, f"{row['q']:.2g}")
+        difference = f"{row['difference']:+.2f} ({row['difference_low']:+.2f} to {row['difference_high']:+.2f})"
+        numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", difference, f"{row['q']:.2g}"
+        stable = (f"{row['frequency']:.0%} of halves",) if halves else ()
+        drawn.add_row(literal(row["gene"], longest=30), *numbers, *stable)
     return drawn
 
 

@@ -43,10 +43,11 @@ def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
     ends = [expected.min(), expected.max()]
     perfect = ax.plot(ends, ends, color=_draw.GREY, linestyle="--", linewidth=1)[0]
     lines = [ax.plot(expected, scores, color=_draw.BLUE, linewidth=1.2)[0] for scores in observed]
+    names = {"as expected": perfect, "null maps": lines[0]}
     critical = entry.get("critical")
     if critical is not None and critical <= ends[1]:
-        ax.axvline(float(critical), color=_draw.ORANGE, linewidth=1)
+        names["needed to move"] = ax.axvline(float(critical), color=_draw.ORANGE, linewidth=1)
     ax.set(xlabel="expected score (standard errors)", ylabel="observed score in null maps")
     ax.set_aspect("equal")
-    legend(ax, [perfect, lines[0]], ["as expected", "control to control"], loc="upper left")
+    legend(ax, list(names.values()), list(names), loc="upper left")
     return ax

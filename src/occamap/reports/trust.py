@@ -56,9 +56,9 @@ def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
     items += _replicates(record)
     items += _noise(record)
     items += _stability(record, view)
-    items += _matching(view)
+    items += _matching(record, view)
     items += _composition(record, view)
-    items += _normalisation(view)
+    items += _normalisation(record, view)
     items.append(_agreement(view))
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
@@ -111,7 +111,7 @@ def _noise(record: RunRecord) -> list[Item]:
         return []
     null, beyond = result["null"], int(result["n_genes_beyond_null"])
     if null.get("expected"):
-        return [_calibration(null)]
+        return [_calibration(null, record.parameters.get("replicate"))]
     told = (
         f"Between two random parts of the control cells ({null['n_cells']:,} and {null['n_targets']:,}), where nothing "
         f"has changed, {null['density']:.1%} of the entries move ({result['density']:.1%} here), and no gene by more "
@@ -121,7 +121,7 @@ def _noise(record: RunRecord) -> list[Item]:
     return [Item(FINE if beyond else CARE, "Noise", told)]
 
 
-def _calibration(null: dict[str, Any]) -> Item:
+def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
     """Scores of maps between parts of the control cells, beside those of a normal distribution."""
     told = (
         f"In {null['n_maps']} maps between two random parts of the control cells ({null['n_cells']:,} and "
@@ -130,6 +130,8 @@ def _calibration(null: dict[str, Any]) -> Item:
     width = null.get("width")
     if width is None:
         return Item(CARE, "Error rate", f"{told} There are too few cells to check the error rate further.")
+    if replicate is not None:
+        told += f" Both parts have cells of the same replicates ({replicate}), so they show the noise of cells alone."
     lines = tuple(_points(null["expected"], scores) for scores in null["observed"])
     if width > WIDER:
         told += (
@@ -180,17 +182,19 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
     return [Item(FINE if always >= SURE * len(first) else CARE, "Stability", told)]
 
 
-def _matching(view: View) -> list[Item]:
+def _matching(record: RunRecord, view: View) -> list[Item]:
     """How much of each group of control cells is matched with target cells of the same group."""
-    if view.within is None or view.groups is None:
+    parts, by = record.result.get("matched_within"), record.parameters.get("by")
+    if not parts or view.groups is None or len(parts) < 2:
         return []
-    names, (whole, parts) = view.groups[0], view.within
-    told = f"{whole:.0%} of the control cells' mass is matched with target cells of the same {view.header['by']}"
-    low = sorted((share, names[code]) for code, share in parts.items() if share < SURE)
+    sizes = dict(zip(view.groups[0], view.groups[1], strict=True))
+    whole = sum(share * sizes.get(name, 0) for name, share in parts.items()) / sum(sizes.get(name, 0) for name in parts)
+    told = f"{whole:.0%} of the control cells' mass is matched with target cells of the same {by}"
+    low = sorted((share, name) for name, share in parts.items() if share < SURE)
     if low:
         told += f"; least of {listed([f'{name} ({share:.0%})' for share, name in low[:4]])}"
         told += ": what moves there is in part a change of group"
-    return [Item(FINE if whole >= SURE else CARE, "Groups", f"{told}.")]
+    return [Item(FINE if whole >= SURE and min(parts.values()) >= HALF else CARE, "Groups", f"{told}.")]
 
 
 def _agreement(view: View) -> Item:
@@ -205,18 +209,36 @@ def _agreement(view: View) -> Item:
     return Item(FINE, what, told)
 
 
-def _normalisation(view: View) -> list[Item]:
-    """A shift of the typical gene, which scaling to a common total makes."""
-    if view.shift is None or not view.shift.is_clear:
+def _normalisation(record: RunRecord, view: View) -> list[Item]:
+    """A shift of the typical gene, which scaling to a common total makes: of all cells, and of each group."""
+    whole = view.shift.median if view.shift is not None and view.shift.is_clear else None
+    by, parts = record.parameters.get("by"), record.result.get("shifts") or {}
+    if whole is None and not parts:
         return []
-    fold = 2**view.shift.median
-    way, others = ("falls", "rise") if fold < 1 else ("rises", "fall")
-    told = (
-        f"The typical gene {way} by {abs(1 - fold):.0%} (median over genes in at least {DETECTED:.0%} of the cells). "
-        f"If most genes do not respond, this comes from scaling cells to a common total while other genes {others}: "
-        "small changes in this direction may not be real. The page “How sure?” of the documentation has a remedy."
+    large = sorted(parts.items(), key=lambda part: -abs(part[1]))
+    groups = listed([f"{_percent(shift)} in {name}" for name, shift in large[:4]]) if large else ""
+    if whole is None:
+        told = f"The typical gene changes in some groups of {by}: by {groups}"
+    else:
+        way = "falls" if whole < 0 else "rises"
+        told = f"The typical gene {way} by {_percent(abs(whole)).lstrip('+')}"
+        told += f"; by {by}, it changes most by {groups}" if groups else ""
+    others = "rise" if (large[0][1] if whole is None else whole) < 0 else "fall"
+    told += (
+        f" (median over genes in at least {DETECTED:.0%} of the cells). If most genes do not respond, this comes from "
+        f"scaling cells to a common total while other genes {others}: small changes in this direction may not be real. "
+        "The page “How sure?” of the documentation has a remedy."
     )
     return [Item(CARE, "Normalisation", told)]
+
+
+def _percent(log2: float) -> str:
+    """A log2 fold change in per cent.
+
+    >>> _percent(-1.0), _percent(1.0)
+    ('-50%', '+100%')
+    """
+    return f"{2**log2 - 1:+.0%}"
 
 
 def _composition(record: RunRecord, view: View) -> list[Item]:

@@ -29,12 +29,11 @@ ENTRIES = 1_800_000  # displacements that a page holds at most
 AXES = 4
 FEW = 50  # cells or genes of which all components are cheap
 LEAST = 1e-9  # of the largest variance: what is below is rounding
-MATCHED = 500  # control cells whose matches are looked at
 NOBODY = "(no entry)"
 TINY = "q", "wilcoxon_p_adjusted"  # smaller than single precision can hold
 NUMBERS = (  # of a gene
-    "share", "mean", "low", "high", "log2_fold_change", "q", "observed", "frequency", "expected_false",
-    "wilcoxon_p_adjusted",
+    "share", "mean", "low", "high", "difference", "difference_low", "difference_high", "log2_fold_change", "q",
+    "observed", "frequency", "expected_false", "wilcoxon_p_adjusted",
 )  # fmt: skip
 
 
@@ -42,15 +41,13 @@ NUMBERS = (  # of a gene
 class View:
     """The table of genes (index: their names), how many cells are shown, and the header and arrays of the page.
 
-    `groups` are their names and how many control and target cells each has; `within` is which share of the mass of
-    control cells is matched with target cells of the same group, of all and of each group. `shift` is that of the
-    typical gene, if fold changes are known.
+    `groups` are their names and how many control and target cells each has. `shift` is that of the typical gene, if
+    fold changes are known.
     """
 
     genes: pd.DataFrame
     shown: int
     groups: tuple[list[str], list[int], list[int]] | None
-    within: tuple[float, dict[int, float]] | None
     shift: Shift | None
     header: dict[str, Any]
     arrays: Arrays
@@ -92,8 +89,7 @@ def view(run: Run) -> View:
         "held": float(squares[places[held["kept"]]].sum() / whole) if whole else 1.0,
     }
     groups = _groups(run, mine, theirs, header, arrays)
-    within = _within(run, model, mine, rng, groups)
-    return View(genes, mine.size, groups, within, _shift(genes, places, X, Y), header, arrays)
+    return View(genes, mine.size, groups, _shift(genes, places, X, Y), header, arrays)
 
 
 def _shift(genes: pd.DataFrame, places: NDArray[Any], X: sp.csr_array, Y: sp.csr_array) -> Shift | None:
@@ -142,7 +138,9 @@ def _genes(run: Run, model: MongeMap, moves: sp.csr_array, X: sp.csr_array, Y: s
     if sorted(listed) != sorted(names) or not {"share", "mean", "observed"} <= set(table.columns):
         raise RunFileError("the table of genes does not belong to the map: run it again")
     try:
-        numbers = {name: table[name].to_numpy(np.float64) for name in NUMBERS if name in table}
+        tested = "difference_low" in table  # its interval is the one that agrees with the q-values
+        shown = [name for name in NUMBERS if name in table and not (tested and name in ("low", "high"))]
+        numbers = {name: table[name].to_numpy(np.float64) for name in shown}
     except (ValueError, TypeError) as error:
         raise RunFileError(f"the table of genes holds what is no number: {error}") from error
     return pd.DataFrame({**numbers, "column": [place[name] for name in listed]}, index=pd.Index(listed, name="gene"))
@@ -204,21 +202,6 @@ def _groups(
         arrays["group_beyond"] = codes[1][theirs]
     sizes = [np.bincount(part, minlength=len(names)).tolist() for part in codes]
     return names, sizes[0], sizes[1] if codes[1].size else []
-
-
-def _within(
-    run: Run, model: MongeMap, shown: Rows, rng: np.random.Generator, groups: Any
-) -> tuple[float, dict[int, float]] | None:
-    """Which share of a control cell's mass goes to target cells of its own group, over some of those shown."""
-    if groups is None or not groups[2] or len(groups[0]) < 2:
-        return None
-    code = {name: k for k, name in enumerate(groups[0])}
-    mine, theirs = (np.array([code[name] for name in _labels(run.tables[part])]) for part in ("cells", "targets"))
-    rows = shown[_drawn(shown.size, MATCHED, rng)]
-    weights = model.weights(_like(model._source, rows), _strata(model, rows))
-    own = np.array([float(w[theirs == mine[row]].sum()) for row, w in zip(rows, weights, strict=True)])
-    parts = {int(k): float(own[mine[rows] == k].mean()) for k in np.unique(mine[rows])}
-    return float(own.mean()), parts
 
 
 def _labels(table: pd.DataFrame) -> list[str]:

@@ -21,6 +21,7 @@ from occamap._optional import optional
 from occamap._record import versions
 from occamap.errors import NotConvergedWarning
 from occamap.genes import Null, null_maps
+from occamap.genes.fold_changes import typical_shift
 from occamap.maps import MongeMap
 from occamap.reports import NAME as PAGE
 from occamap.reports import Run, check_packages, page
@@ -118,7 +119,7 @@ def fit(
                 parameters=_parameters(question, filled, model)
                 | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
                 | {"dask": dask, "replicate": replicate},
-                result=_result(adata, model, table, rows, null, by) | _sets_used(adata)
+                result=_result(adata, model, table, rows, null, by) | _sets_used(adata) | _by_group(adata, groups, by)
                 | {"pieces_from_earlier_runs": pieces.found},
                 warnings=tuple(told),
                 versions=versions(),
@@ -214,6 +215,26 @@ def _sets_used(adata: Any) -> dict[str, Any]:
         still = stored.cost()._frozen(stored.names.size)
         kept["some_frozen"] = [str(name) for name in stored.names[still][:SOME]]
     return {name: value for name, value in kept.items() if value is not None}
+
+
+def _by_group(adata: Any, groups: Any, by: str | None) -> dict[str, Any]:
+    """By group: which share of the mass is matched within it, and clear shifts of its typical gene (log2)."""
+    if groups is None or by is None:
+        return {}
+    stored, found = read(adata, KEY), labels(adata, by, "by")
+    sides = [(stored.cells(side), found[stored.rows(side)]) for side in ("control", "target")]
+    kept, shifts = dict[str, float](), dict[str, float]()
+    for name in groups.index.get_level_values(0).dropna().unique():
+        table = groups.loc[name]
+        if np.isfinite(table["matched_within"].iloc[0]):
+            kept[str(name)] = float(table["matched_within"].iloc[0])
+        own = [cells[np.flatnonzero(codes == name)] for cells, codes in sides]
+        counts = [np.bincount(part.indices, minlength=part.shape[1]) / max(part.shape[0], 1) for part in own]
+        detected = np.mean(counts, axis=0)
+        shift = typical_shift(table["log2_fold_change"].reindex(stored.names).to_numpy(), detected)
+        if shift is not None and shift.is_clear:
+            shifts[str(name)] = shift.median
+    return {"matched_within": kept, "shifts": shifts}
 
 
 def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:

@@ -9,8 +9,11 @@ const GENE_COLUMNS = {
   mean: { label: "mean", kind: "move", help: "Mean displacement over all control cells" },
   low: { label: "low", kind: "move", help: "Lower end of a 95 % interval for the mean, from fits to halves of the cells" },
   high: { label: "high", kind: "move", help: "Upper end of a 95 % interval for the mean, from fits to halves of the cells" },
+  difference: { label: "difference", kind: "move", help: "Mean of the matched target cells minus that of the control cells" },
+  difference_low: { label: "low", kind: "move", help: "Lower end of a 95 % interval for the difference, over cells or across replicates as q is" },
+  difference_high: { label: "high", kind: "move", help: "Upper end of a 95 % interval for the difference, over cells or across replicates as q is" },
   frequency: { label: "in first", kind: "share", help: "Share of the fits to halves of the cells in which the gene is among the first (50, if not asked otherwise)" },
-  expected_false: { label: "false at most", kind: "number", help: "Take all genes that are in the first as often or more often: so many at most, in expectation, are genes that a half of the cells picks no more often than a blind draw would" },
+  expected_false: { label: "false at most", kind: "number", help: "Of all genes that are in the first as often or more often: this is an upper bound on the expected number of genes among them that a half of the cells picks no more often than a random draw would" },
   observed: { label: "observed", kind: "move", help: "Mean of the target minus mean of the control cells, without any map" },
   log2_fold_change: { label: "log2 change", kind: "move", help: "Log2 of the mean normalised count of the matched target cells over that of the control cells" },
   q: { label: "q", kind: "small", help: "The false-discovery rate at which the gene is found to differ between control cells and their matched target cells (Benjamini and Hochberg, over all genes)" },
@@ -60,7 +63,7 @@ class Explorer {
       { key: "chosen_share", label: "chosen: moves in", kind: "share", help, value: (row) => (arrays.share[row] ? here.share[row] : 0) },
       { key: "chosen_mean", label: "chosen: mean", kind: "move", help, value: (row) => (arrays.share[row] ? here.mean[row] : 0), size },
     ];
-    const all = plain.slice(1).filter(({ key }) => !["low", "high", "frequency", "expected_false"].includes(key));
+    const all = plain.slice(1).filter(({ key }) => !["low", "high", "difference_low", "difference_high", "frequency", "expected_false"].includes(key));
     return [plain[0], ...added, ...all.map((column) => ({ ...column, label: `all: ${column.label}` }))];
   }
 
