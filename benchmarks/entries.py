@@ -12,10 +12,11 @@ types, except in the rows "within types" and "one displacement per type". Wilcox
 and each cell gets the q-values of its type.
 
 Thinned: counts are split at random into two halves; cells are matched and pooled on one, and displacements are read in
-the other. With unequal numbers of cells, "genes of types" are the rows of a gene table by type. Interferon cells: the control cells of eight donors are split four against four, in all 35 ways; only donors
-differ. Then a map from four donors (both conditions) is compared with the other four: "false by sign" is twice the
-share of the entries found whose sign differs from that of the difference of means within the type in the other donors.
-It estimates the share of false entries.
+the other. With unequal numbers of cells, "genes of types" are the rows of a gene table by type. Interferon cells: the
+control cells of eight donors are split four against four, in all 35 ways; only donors differ. Then a map from four
+donors (both conditions) is compared with the other four: "false by sign" is twice the share of the entries found whose
+sign differs from that of the difference of means within the type in the other donors. It estimates the share of false
+entries.
 """
 
 from __future__ import annotations
