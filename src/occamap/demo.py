@@ -14,13 +14,13 @@ import scipy.sparse as sp
 from occamap.costs import L1, SqL2
 from occamap.datasets import Perturbation, simulate_perturbation
 from occamap.maps import MongeMap
-from occamap.maps.noise import NOISE, pooled_error
 
 if TYPE_CHECKING:
     from occamap.runs.fitting import FitRun
     from occamap.runs.options import Stage
 
 NAME = "cells.h5ad"
+RATE = 0.1  # false-discovery rate, as in `occamap fit`
 TARGETS = 10.0, "perplexity"  # effective targets of a cell
 COMPONENTS = 30  # that cells are matched on, as in `occamap fit`
 SINGLE = 0.3  # the strength of the map of single cells, as in `occamap fit --pool none`
@@ -35,12 +35,13 @@ def run(genes: int, cells: int, gamma: float | None, seed: int) -> Perturbation:
     print("(The first run on a machine compiles the kernels, which takes some seconds.)", flush=True)
 
     begun = time.perf_counter()
-    strength = NOISE * pooled_error(seen, cells, "auto") if gamma is None else gamma
-    model = MongeMap(L1(strength), *TARGETS, relax=1.0, pool="auto", match=COMPONENTS).fit(seen, data.treated)
+    cost, fdr = (None, RATE) if gamma is None else (L1(gamma), None)
+    model = MongeMap(cost, *TARGETS, relax=1.0, pool="auto", match=COMPONENTS, fdr=fdr).fit(seen, data.treated)
     moves = model.displacement(unseen)
     seconds = time.perf_counter() - begun
+    penalty = f"fdr={RATE:g}" if gamma is None else f"cost=L1({gamma:.3g})"
     moved = f"{unseen.shape[0]} unseen control cells moved, in {seconds:.2f} s."
-    print(f"\nMongeMap(L1({strength:.2g}), pool='auto', match={COMPONENTS}) fitted, and {moved}")
+    print(f"\nMongeMap(pool='auto', match={COMPONENTS}, {penalty}) fitted, and {moved}")
     print(model.report_)
     print(model.describe_neighbourhoods())
 
@@ -50,7 +51,7 @@ def run(genes: int, cells: int, gamma: float | None, seed: int) -> Perturbation:
     print("\nEntries (cell, gene) that move, and how many of them are planted:")
     _print_entries("½ℓ2², the usual map", data, dense, types)
     _print_entries("ℓ1, each cell by itself", data, single, types)
-    _print_entries("ℓ1, pooled over alike cells", data, moves, types)
+    _print_entries("pooled, 10 % false discoveries" if gamma is None else "ℓ1, pooled", data, moves, types)
     _print_genes(data, moves, types)
     return data
 
@@ -77,7 +78,7 @@ def _print_entries(name: str, data: Perturbation, moves: sp.csr_array, types: np
     """How many entries move, and the share of them that is planted."""
     rows = np.repeat(types, np.diff(moves.indptr))
     planted = data.moved[rows, moves.indices].mean() if moves.nnz else 0.0
-    print(f"  {name:<28}  {moves.nnz / np.prod(moves.shape):6.1%} move, {planted:4.0%} of them planted")
+    print(f"  {name:<30}  {moves.nnz / np.prod(moves.shape):6.1%} move, {planted:4.0%} of them planted")
 
 
 def _print_genes(data: Perturbation, moves: sp.csr_array, types: np.ndarray) -> None:
