@@ -130,8 +130,6 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
     width = null.get("width")
     if width is None:
         return Item(CARE, "Error rate", f"{told} There are too few cells to check the error rate further.")
-    if replicate is not None:
-        told += f" Both parts have cells of the same replicates ({replicate}), so they show the noise of cells alone."
     lines = tuple(_points(null["expected"], scores) for scores in null["observed"])
     if width > WIDER:
         told += (
@@ -139,7 +137,12 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
             "q-values are too small."
         )
         return Item(CARE, "Error rate", told, lines)
-    if width > NARROWER:
+    if replicate is not None:
+        told += (
+            f" Both parts have cells of the same replicates ({replicate}), so their scores (differences in standard "
+            "errors) should not be larger than expected, and are not."
+        )
+    elif width > NARROWER:
         told += (
             " Their scores (differences in standard errors) agree with a normal distribution, so the error rate of the "
             "entries holds for these cells."
@@ -175,8 +178,7 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
     if "expected_false" in view.genes:
         stable = int((view.genes["expected_false"] <= 1).sum())
         told += (
-            f" {stable} genes are among them so often that, of all these together, at most one in expectation is a "
-            "gene that a half selects no more often than a blind draw would; that others have an effect is not said."
+            f" {stable} genes are among them so often that at most one of these is expected to be there by chance."
         )
     told += " This is about the cells that were drawn, not about donors or batches."
     return [Item(FINE if always >= SURE * len(first) else CARE, "Stability", told)]
