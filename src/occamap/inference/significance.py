@@ -53,9 +53,9 @@ def significance(found: Contrasts) -> Significance:
     degrees of freedom of their variance are known only within bounds: the prior is learned with the upper bound, so
     that it does not count for too much, and the test uses the lower one. Features with a ratio far above the prior
     (strong responses differ most between donors) keep their own variance, as in limma's robust fit: the prior is
-    weighted by the q-value of a test that the feature follows it. The variance is never below that of the samples. What
-    it takes from the variance of the samples has their degrees of freedom, too, and there are never more of these than
-    the samples have: a test across replicates is never more certain than one of their samples.
+    weighted by the q-value of a test that the feature follows it. The variance is never below that of the samples. The
+    part that it takes from the variance of the samples is as uncertain as that variance, and the degrees of freedom
+    never exceed those of the samples: a test across replicates is never more certain than a test of the samples.
     """
     variance, degrees = found.variance, found.degrees
     testable = np.isfinite(variance)
