@@ -22,6 +22,7 @@ from occamap.maps.replicates import Replicates, centred, learn_priors
 
 N, M, D = 90, 80, 60
 MOVED = [1, 4, 7]
+SPREAD = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 8.0])  # between donors, of a feature
 DONORS = np.array(["ann", "bob", "cyd", "dan", "eve"])
 
 
@@ -35,7 +36,7 @@ def draw(seed=0, n=N, m=M, d=D, effect=1.5, donors=0.0, shared=True, density=0.6
         if not shared:
             names[-1] = np.char.add(names[-1], str(side))
         _, codes = np.unique(names[-1], return_inverse=True)
-        values += donors * np.abs(rng.normal(size=(DONORS.size, d)))[codes]
+        values += donors * (SPREAD[np.arange(d) % SPREAD.size] * np.abs(rng.normal(size=(DONORS.size, d))))[codes]
         sides.append(values)
     sides[1][:, MOVED] += effect
     return (*sides, tuple(names))
@@ -100,7 +101,7 @@ def test_finds_what_t_tests_find(tested):
     clear = (q < 0.09) | (q > 0.11)
     np.testing.assert_array_equal(found[clear], q[clear] <= 0.1)
     ordinary = found & (scores < 6)
-    np.testing.assert_allclose(mine.toarray()[ordinary], q[ordinary], rtol=0.05)
+    np.testing.assert_allclose(mine.toarray()[ordinary], q[ordinary], rtol=0.1)  # few degrees of freedom round more
     assert (mine.toarray()[ordinary] > 0.98 * q[ordinary]).all()  # rounding is on the safe side
 
 
