@@ -13,6 +13,7 @@ from scipy import stats
 from sklearn.base import clone
 
 import occamap as oc
+from occamap._kernels.evidence import moderate_ratios
 from occamap._workers import Workers
 from occamap.errors import InputError
 from occamap.inference import contrasts
@@ -400,8 +401,19 @@ def test_priors_know_how_often_features_are_stored():
     ratios = rng.f(4, 60, size=(1000, 64)) * np.where(detected > 100, 3.0, 1.0)[:, None]
     prior, worth, least = learn_priors(ratios, detected, 4, 4)
     np.testing.assert_allclose(prior[[0, -1]], [1.0, 3.0], rtol=0.15)
-    assert (least > prior).all()
+    np.testing.assert_allclose(least, prior * stats.f.isf(1e-3, 4, worth))
     assert (worth > 5).all()
+
+
+def test_a_ratio_far_above_the_prior_is_kept():
+    priors = np.array([[1.5], [10.0], [9.0]])  # ratio, degrees of freedom, and where it ends
+    ratios = np.array([[0.5, 3.0, 8.9, 9.1, -1.0]])
+    known, borrowed = np.empty((1, 5)), np.empty((1, 5))
+    moderate_ratios(ratios, np.full(5, 4.0), priors, known, borrowed)
+    mixed = (15 + 4 * np.array([0.5, 3.0, 8.9])) / 14
+    np.testing.assert_allclose(ratios[0], [*mixed, 9.1, 0.0])
+    np.testing.assert_allclose(known[0], [14, 14, 14, 4, 1])
+    np.testing.assert_allclose(borrowed[0], [*(15 / 14 / mixed) ** 2, 0, 0])
 
 
 # --- files and copies --------------------------------------------------------------------------------------------
