@@ -329,7 +329,7 @@ def test_fit_says_how_sure_it_is(file, tmp_path, more, says):
     table = pd.read_csv(tmp_path / "run" / "genes.csv", index_col=0)
     assert ((table["q"] <= record["result"]["false_discovery_rate"]).sum()) == record["result"]["n_genes_found"]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert ("across replicates" in page) == ("--replicate" in more)
+    assert ("also hold for new replicates" in page) == ("--replicate" in more)
 
 
 @pytest.mark.parametrize(("more", "says"), [
