@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import operator
 import pickle
@@ -29,7 +30,7 @@ from tests.cluster import Cluster
 
 anndata = pytest.importorskip("anndata")
 pytest.importorskip("pyarrow")
-pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
+distributed = pytest.importorskip("distributed", reason="needs dask.distributed: pip install 'dask[distributed]'")
 
 from occamap.evaluation.protocol import Protocol, check_protocol  # noqa: E402
 from occamap.evaluation.shared import Preparation  # noqa: E402
@@ -397,6 +398,18 @@ def test_an_address_that_is_none_is_said(file, address, impatient, tmp_path):
         assert told.startswith(f"occamap: {rule}; got '{address}': ")
         assert told.count("\n") == 1
     assert not (tmp_path / "out" / "run.json").exists()
+
+
+def test_clients_that_cannot_connect_are_closed(impatient):
+    """The garbage collector might close them in the thread of the next client, which would then never start."""
+    kept = []
+    for address in ("http://x:1", "tcp://127.0.0.1:1"):
+        with pytest.raises(InputError) as caught, connect(address):
+            pass
+        kept.append(caught)  # with its traceback, which holds the client
+    found = [one.status for one in gc.get_objects() if isinstance(one, distributed.Client)]
+    assert found.count("closed") >= len(kept)
+    assert "connecting" not in found
 
 
 def test_a_scheduler_without_workers_is_said(file, impatient, tmp_path):

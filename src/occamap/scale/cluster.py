@@ -61,9 +61,19 @@ def _client(distributed: Any, address: str) -> Iterator[Any]:
 
 
 def _connected(distributed: Any, address: str) -> Any:
+    class Client(distributed.Client):  # type: ignore[misc]
+        """Closed if it cannot start: the garbage collector might close it while another starts, and both would wait."""
+
+        def start(self, **options: Any) -> None:
+            try:
+                super().start(**options)
+            except BaseException:
+                self.close()
+                raise
+
     for _ in range(arrivals.TRIES):
         with suppress(AssertionError):  # Dask's own, where the scheduler has more to say at first than that it is there
-            return distributed.Client(address, timeout=arrivals.TIMEOUT, set_as_default=False, name="occamap")
+            return Client(address, timeout=arrivals.TIMEOUT, set_as_default=False, name="occamap")
     raise OSError("it does not answer as a scheduler does")
 
 
