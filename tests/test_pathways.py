@@ -13,11 +13,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from typer.testing import CliRunner
 
 import occamap as oc
 from occamap.cli.app import app
-from occamap.errors import InputError
+from occamap.errors import InputError, InputWarning
 
 anndata = pytest.importorskip("anndata")
 pd = pytest.importorskip("pandas")
@@ -336,6 +337,76 @@ def test_groups_of_cells_and_single_cells(mapped):
     for asked in ({"by": "kind", "per_cell": True}, {"by": "absent"}, {"top": -1}, {"key": "absent"}):
         with pytest.raises(InputError):
             oc.tl.pathway_table(adata, **asked)
+
+
+def set_scores(adata, genes, rows):
+    """The mean of the genes of a set, in each cell."""
+    return sp.csr_array(adata.X).toarray()[rows][:, adata.var_names.get_indexer(genes)].astype(float).mean(axis=1)
+
+
+def test_tests_of_sets_are_t_tests_of_their_means():
+    """All control cells match all target cells alike, as there are few of these; then SciPy is an oracle."""
+    adata = cells()
+    sets = disjoint(adata, 10)
+    oc.tl.monge_map(adata, **PLAIN, cost=oc.SqL2(), epsilon=1e6, epsilon_scale="mean")
+    table = oc.tl.pathway_table(adata, gene_sets=sets)
+    treated = (adata.obs["condition"] == "treated").to_numpy()
+    for name, genes in sets.items():
+        x, y = (set_scores(adata, genes, side) for side in (~treated, treated))
+        welch, student = (stats.ttest_ind(y, x, equal_var=alike) for alike in (False, True))
+        error = max(abs((y.mean() - x.mean()) / found.statistic) for found in (welch, student))
+        row = table.loc[name]
+        assert row["difference"] == pytest.approx(y.mean() - x.mean(), abs=1e-4)
+        assert row["p"] == pytest.approx(2 * stats.t.sf(abs(y.mean() - x.mean()) / error, welch.df), rel=2e-2)
+        assert row["difference_low"] < row["difference"] < row["difference_high"]
+    np.testing.assert_allclose(table["q"], stats.false_discovery_control(table["p"]), rtol=1e-12)
+
+
+def test_a_set_of_a_gene_and_zeros_is_tested_like_the_gene():
+    """Half the difference, the same p-value."""
+    adata = cells()
+    adata.X = sp.csr_matrix(sp.csr_array(adata.X) * (np.arange(adata.n_vars) != 50))
+    oc.tl.monge_map(adata, **PAIR)
+    sets = {f"{k}": [f"G{k:02}", "G50"] for k in range(6)}
+    table, genes = oc.tl.pathway_table(adata, gene_sets=sets), oc.tl.gene_table(adata)
+    for name, (gene, _) in sets.items():
+        for column, factor in {"difference": 0.5, "difference_low": 0.5, "difference_high": 0.5, "p": 1}.items():
+            assert table.loc[name, column] == pytest.approx(factor * genes.loc[gene, column], rel=1e-6), column
+
+
+@pytest.mark.parametrize("block", [1, 2**24])
+def test_tests_of_sets_are_within_groups_and_across_donors(mapped, monkeypatch, block):
+    adata = mapped[0].copy()
+    adata.obs["donor"] = [f"donor {k % 4}" for k in range(adata.n_obs)]
+    whole = {replicate: oc.tl.pathway_table(adata, replicate=replicate) for replicate in (None, "donor")}
+    monkeypatch.setattr("occamap.genes.effects.BLOCK", block)
+    for replicate, table in whole.items():
+        pd.testing.assert_frame_equal(oc.tl.pathway_table(adata, replicate=replicate), table, rtol=1e-9)
+    assert "n_replicates" not in whole[None]
+    assert (whole["donor"]["n_replicates"] == 4).all()
+    np.testing.assert_array_equal(whole["donor"]["difference"], whole[None]["difference"])
+    assert (whole["donor"]["p"] >= whole[None]["p"]).all()
+    parts = oc.tl.pathway_table(adata, by="kind")
+    np.testing.assert_allclose(parts["q"], stats.false_discovery_control(parts["p"]), rtol=1e-12)
+    odd = adata[(adata.obs["kind"] == "odd") | (adata.obs["condition"] == "treated")].copy()
+    alone = oc.tl.pathway_table(odd).sort_index()
+    pd.testing.assert_series_equal(alone["p"], parts.loc["odd"].sort_index()["p"], rtol=1e-6)
+
+
+def test_sets_are_not_tested_across_too_few_donors(mapped):
+    adata = mapped[0].copy()
+    adata.obs["donor"] = [f"donor {k % 2}" for k in range(adata.n_obs)]
+    with pytest.warns(InputWarning, match="must have at least 3 values in each condition"):
+        table = oc.tl.pathway_table(adata, replicate="donor")
+    assert table[["difference_low", "difference_high", "p", "q"]].isna().all(axis=None)
+    assert table["difference"].notna().all()
+    few = (adata.obs["kind"] == "odd") & (adata.obs["condition"] == "control")
+    adata.obs["donor"] = np.where(few, "donor 0", [f"donor {k // 2 % 4}" for k in range(adata.n_obs)])
+    with pytest.warns(InputWarning, match=r"Groups of 'kind' with fewer than 3 .* not tested .*'odd' \(1\)"):
+        parts = oc.tl.pathway_table(adata, by="kind", replicate="donor")
+    assert parts["p"].isna().groupby("kind").all().to_dict() == {"even": False, "odd": True}
+    with pytest.raises(InputError, match=r"replicate must be a column of adata\.obs"):
+        oc.tl.pathway_table(adata, replicate="absent")
 
 
 def test_nothing_moves(adata):

@@ -11,10 +11,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap.genes.fold_changes import log2_fold_changes
-from occamap.inference import contrasts, q_values, significance
+from occamap.inference import Contrasts, contrasts, q_values, significance
 
 Floats = NDArray[np.float64]
 Labels = NDArray[Any]
+
+BLOCK = 2**24  # cells × sets whose scores are held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +52,16 @@ def effects(
     n_groups: int,
     replicates: tuple[Labels, Labels] | None = None,
     base: float | None = None,
+    sets: sp.csr_array | None = None,
 ) -> Effects:
     """Compare the control cells of each group with the target cells that `match` gives weights.
 
     `groups` has codes from 0 on, or −1 for cells in no group. `replicates` are the labels of the control and of the
     target cells; cells without one (None) take no part. `base` is that of the logs, or None if the values are not logs:
-    there are no fold changes then. Everything is NaN without a match, or in groups without cells.
+    there are no fold changes then. With `sets`, genes × sets, the weighted sums of genes are compared instead of genes,
+    and have no fold changes. Everything is NaN without a match, or in groups without cells.
     """
-    shape = n_groups, control.shape[1]
+    shape = n_groups, (control if sets is None else sets).shape[1]
     if match is None:
         nothing = np.full(shape, np.nan)
         return Effects(nothing, nothing, nothing, nothing, None if replicates is None else np.zeros(n_groups, np.int64))
@@ -74,11 +78,11 @@ def effects(
     V = W @ sp.diags_array(1.0 / np.where(mass > 0, mass, 1.0)) @ weights
     there = np.flatnonzero(sizes > 0)
     compared = control[rows], target[columns], W[there], sp.csr_array(V)[there]
-    found = contrasts(*compared, replicates)
+    found = contrasts(*compared, replicates) if sets is None else _of_sets(*compared, replicates, sets)
     tested = significance(found)
     difference, width, fold_change, p = (np.full(shape, np.nan) for _ in range(4))
     difference[there], width[there], p[there] = found.difference, tested.half_width(), tested.p
-    if base is not None:
+    if base is not None and sets is None:
         fold_change[there] = log2_fold_changes(*compared, base)
     counts = None
     if found.n_replicates is not None:
@@ -87,11 +91,30 @@ def effects(
     return Effects(difference, width, fold_change, p, counts)
 
 
-def add_effects(tables: list[pd.DataFrame], found: Effects, genes: NDArray[Any]) -> None:
-    """Insert the columns of each group into its table; q-values are over all genes of all these tables together."""
+def _of_sets(
+    control: Any, target: Any, W: Any, V: Any, replicates: tuple[Labels, Labels] | None, sets: sp.csr_array
+) -> Contrasts:
+    """Contrasts of weighted sums of genes, some sets at a time."""
+    by_column = sp.csc_array(sets)
+    step = max(1, BLOCK // max(1, control.shape[0] + target.shape[0]))
+    parts = []
+    for start in range(0, sets.shape[1], step):
+        weights = sp.csr_array(by_column[:, start : start + step]).astype(np.float64)
+        before, after = (sp.csr_array(side.astype(np.float64) @ weights) for side in (control, target))
+        parts.append(contrasts(before, after, W, V, replicates))
+    return Contrasts.joined(parts)
+
+
+def add_effects(tables: list[pd.DataFrame], found: Effects, names: Labels, after: str, omit: str = "") -> None:
+    """Insert the columns of each group into its table, behind the column `after`, but not the column `omit`.
+
+    `names` are those of the rows; q-values are over all rows of all these tables together.
+    """
     q = q_values(found.p)
     for group, table in enumerate(tables):
-        columns = pd.DataFrame(found.columns(group, q[group]), index=pd.Index(genes, name=table.index.name))
-        place = table.columns.get_loc("matched_within" if "matched_within" in table else "observed") + 1
-        for offset, name in enumerate(columns):
-            table.insert(place + offset, name, columns[name].reindex(table.index))
+        columns = found.columns(group, q[group])
+        columns.pop(omit, None)
+        frame = pd.DataFrame(columns, index=pd.Index(names, name=table.index.name)).reindex(table.index)
+        place = table.columns.get_loc(after) + 1
+        for offset, name in enumerate(frame):
+            table.insert(place + offset, name, frame[name])

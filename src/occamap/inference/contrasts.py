@@ -56,6 +56,12 @@ class Contrasts:
     most_degrees: Floats | None = None
     n_replicates: Ints | None = None
 
+    @classmethod
+    def joined(cls, parts: list[Contrasts]) -> Contrasts:
+        """Those of several blocks of features, of the same weights and replicates, beside each other."""
+        names = "difference", "variance", "degrees", "detected", *(("between",) if parts[0].between is not None else ())
+        return replace(parts[0], **{name: np.hstack([getattr(part, name) for part in parts]) for name in names})
+
 
 @dataclass(frozen=True, eq=False)
 class _Side:

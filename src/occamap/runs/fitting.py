@@ -19,7 +19,7 @@ from occamap._files import put_table
 from occamap._kept import keeping
 from occamap._optional import optional
 from occamap._record import versions
-from occamap.errors import NotConvergedWarning
+from occamap.errors import InputWarning, NotConvergedWarning
 from occamap.genes import Null, null_maps
 from occamap.genes.fold_changes import typical_shift
 from occamap.maps import MongeMap
@@ -111,7 +111,7 @@ def fit(
             again |= {"max_memory": max_memory, "replicate": replicate}
             table, groups = _tables(adata, again, stage)
             null = _null(adata, subsamples, {"n_jobs": threads, "max_memory": max_memory}, seed, stage)
-            pathways = _pathways(adata, filled, by)
+            pathways = _pathways(adata, filled, by, replicate)
             rows, targets = _cells(adata, by), _targets(adata, by)
             record = RunRecord(
                 command=command,
@@ -198,12 +198,13 @@ def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     return tables
 
 
-def _pathways(adata: Any, options: MapOptions, by: str | None) -> dict[str, Any]:
+def _pathways(adata: Any, options: MapOptions, by: str | None, replicate: str | None) -> dict[str, Any]:
     """The pathways, and those of each group if asked for, by the part of their files, where there are gene sets."""
     if options.gene_sets is None:
         return {}
-    tables = {"pathways": tl.pathway_table(adata, key=KEY)}
-    return tables if by is None else tables | {"pathways_by": tl.pathway_table(adata, key=KEY, by=by)}
+    parts = {"pathways": None} | ({} if by is None else {"pathways_by": by})
+    with hearing(show=False, kinds=(InputWarning,)):  # of few replicates, as the table of genes has warned
+        return {part: tl.pathway_table(adata, key=KEY, by=by, replicate=replicate) for part, by in parts.items()}
 
 
 def _sets_used(adata: Any) -> dict[str, Any]:

@@ -16,7 +16,14 @@ from occamap.genes import gene_table as tabulate
 from occamap.genes.effects import add_effects, effects
 from occamap.genes.fold_changes import why_not_logs
 from occamap.inference import FEWEST_REPLICATES
-from occamap.tl.cells import check_enough, labels, some
+from occamap.tl.cells import check_enough
+from occamap.tl.group_tests import (
+    group_codes,
+    replicate_column,
+    replicate_labels,
+    warn_of_few_replicates,
+    warn_of_untested_groups,
+)
 from occamap.tl.resolution import AUTO
 from occamap.tl.stored import read
 
@@ -148,8 +155,7 @@ def gene_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """The table over all control cells and, if asked for, that of each group, from the same subsamples."""
     stored = read(adata, key)
-    if replicate == AUTO:
-        replicate = stored.design.replicate
+    replicate = replicate_column(stored, replicate)
     check_count(subsamples, "subsamples", 0)
     if subsamples == 1:
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
@@ -162,11 +168,8 @@ def gene_tables(
     names: list[str | None] = [""]
     groups, others = np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)
     if by is not None:
-        names, groups, others = _codes(labels(adata, by, "by"), stored.rows("control"), stored.rows("target"))
-    replicates = None
-    if replicate is not None:
-        found_labels = labels(adata, replicate, "replicate")
-        replicates = found_labels[stored.rows("control")], found_labels[stored.rows("target")]
+        names, groups, others = group_codes(stored, by)
+    replicates = replicate_labels(stored, replicate)
     means = None
     if subsamples:
         like = stored.unfitted().set_params(n_jobs=n_jobs, max_memory=max_memory)
@@ -186,9 +189,9 @@ def gene_tables(
     if reason is not None:
         _warn_of_other_units(reason)
     overall = effects(control, target, match, np.zeros(moves.shape[0], int), 1, replicates, base)
-    add_effects([whole], overall, stored.names)
+    add_effects([whole], overall, stored.names, after="observed")
     if replicate is not None and overall.n_replicates is not None:
-        _warn_of_few(replicate, int(overall.n_replicates[0]))
+        warn_of_few_replicates(replicate, int(overall.n_replicates[0]))
     if by is None:
         return whole, None
     kept, found = stored.mass_within(groups, others, len(names)), dict[str, pd.DataFrame]()
@@ -199,9 +202,10 @@ def gene_tables(
             rows.insert(rows.columns.get_loc("observed") + 1, "matched_within", kept[code])
             found[group] = rows
     tested = effects(control, target, match, np.where(known[groups], groups, -1), len(found), replicates, base)
-    if replicate is not None and tested.n_replicates is not None:
-        _warn_of_few_within(replicate, by, dict(zip(found, tested.n_replicates.tolist(), strict=True)))
-    add_effects(list(found.values()), tested, stored.names)
+    enough = overall.n_replicates is not None and overall.n_replicates[0] >= FEWEST_REPLICATES
+    if replicate is not None and tested.n_replicates is not None and enough:
+        warn_of_untested_groups(replicate, by, dict(zip(found, tested.n_replicates.tolist(), strict=True)))
+    add_effects(list(found.values()), tested, stored.names, after="matched_within")
     _warn_of_mixing(by, {str(name): float(kept[code]) for code, name in enumerate(names) if name is not None})
     return whole, pd.concat(found, names=[by])
 
@@ -209,34 +213,11 @@ def gene_tables(
 def _warn_of_other_units(reason: str) -> None:
     """Warn that fold changes cannot be computed."""
     warnings.warn(
-        f"log2_fold_change is NaN: the cells must hold log1p of normalised counts, but have {reason}",
+        f"log2_fold_change is NaN: the cells must hold log1p of normalised counts, but have {reason}: use "
+        "scanpy.pp.normalize_total and scanpy.pp.log1p before the map is learned, or read difference",
         InputWarning,
         stacklevel=4,
     )
-
-
-def _warn_of_few(replicate: str, count: int) -> None:
-    """Warn if replicates are too few for any test."""
-    if count < FEWEST_REPLICATES:
-        warnings.warn(
-            f"replicate must have at least {FEWEST_REPLICATES} values in each condition for a test; "
-            f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: add replicates, or "
-            "leave replicate out to treat cells as independent",
-            InputWarning,
-            stacklevel=4,
-        )
-
-
-def _warn_of_few_within(replicate: str, by: str, counts: dict[str, int]) -> None:
-    """Warn of groups with too few replicates, if there are others."""
-    few = [f"{name!r} ({count})" for name, count in counts.items() if count < FEWEST_REPLICATES]
-    if 0 < len(few) < len(counts):
-        warnings.warn(
-            f"Groups of {by!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are not "
-            f"tested (replicates): {some(few, 5)}",
-            InputWarning,
-            stacklevel=4,
-        )
 
 
 def _warn_of_mixing(by: str, kept: dict[str, float]) -> None:
@@ -251,18 +232,3 @@ def _warn_of_mixing(by: str, kept: dict[str, float]) -> None:
             MatchWarning,
             stacklevel=4,
         )
-
-
-def _codes(found: Any, rows: Any, others: Any) -> tuple[list[str | None], Any, Any]:
-    """The groups of the control cells, and which of them each control and each target cell is in (−1: none).
-
-    Control cells without an entry are a group of their own, None, the last.
-    """
-    names: list[str | None] = sorted({entry for entry in found[rows] if entry is not None})
-    if not names:
-        raise InputError("by must be a column in which control cells have an entry; none has")
-    if any(entry is None for entry in found[rows]):
-        names.append(None)
-    place = {name: k for k, name in enumerate(names)}
-    mine, theirs = (np.array([place.get(entry, -1) for entry in found[part]]) for part in (rows, others))
-    return names, mine, theirs

@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from occamap._kernels.columns import column_sums
 from occamap._validate import check_count
 from occamap.errors import InputError
-from occamap.tl.cells import labels
+from occamap.genes.effects import Effects, add_effects, effects
 from occamap.tl.gene_sets import gene_sets_of, members_matrix
+from occamap.tl.group_tests import (
+    group_codes,
+    replicate_column,
+    replicate_labels,
+    warn_of_few_replicates,
+    warn_of_untested_groups,
+)
+from occamap.tl.resolution import AUTO
 from occamap.tl.stored import Stored, read
 
 BLOCK = 2**22  # cells × sets that are looked at at a time
@@ -27,10 +35,11 @@ def pathway_table(
     key: str = "occamap",
     gene_sets: Any = None,
     by: str | None = None,
+    replicate: str | None = AUTO,
     top: int = 5,
     per_cell: bool = False,
 ) -> pd.DataFrame:
-    """What a map that `tl.monge_map` wrote does to gene sets, those that move most on average first.
+    """What a map that `tl.monge_map` wrote does to gene sets, sorted by how far they move on average.
 
     Parameters
     ----------
@@ -40,14 +49,17 @@ def pathway_table(
         As for `tl.monge_map`; by default the sets that the map was learned with. Any map can be asked about any sets.
     by
         A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
+    replicate
+        As for `tl.gene_table`: a column of `adata.obs` with the donors, animals or batches of the cells. Tests and
+        intervals are then across replicates. "auto" is the column of the map, if it has one.
     top
-        How many genes to name a set.
+        How many genes to name per set.
     per_cell
-        Return instead a row a control cell and a column a set: the length of the displacement within the set.
+        Return instead one row per control cell and one column per set: the length of the displacement within the set.
 
     Returns
     -------
-    A data frame with a row a set (or a row a group and set), and columns
+    A data frame with one row per set (or per group and set), and columns
 
     - `n_genes`: of its genes, how many are among the used ones; all that follows is about these
     - `share`: of the control cells, in how many any of its genes moves; `mean_genes`: the share of its genes that do,
@@ -57,6 +69,12 @@ def pathway_table(
     - `norm`: the length of the displacement within the set, on average over all control cells
     - `mean`: of the displacement, over its genes and all control cells; `direction`: its sign, in words; `up`, `down`:
       the share of cells in which the genes of the set rise, or fall, on average
+    - `difference`: the mean over its genes of the matched target cells minus that of the control cells, in the units of
+      the data and without a penalty; `difference_low`, `difference_high`: its 95 % interval
+    - `p`, `q`: of a two-sided test that `difference` is 0, and the false-discovery rate at which the set is found
+      (Benjamini and Hochberg), over all sets or, with `by`, over all sets of all groups. The test does not compare the
+      set to other genes, and misses sets of which some genes rise and others fall. NaN as in `tl.gene_table`
+    - `n_replicates`, with `replicate`: the number of replicates in the condition with fewer
     - `energy`: the share of all squared displacements that is within the set
     - `top_genes`: those that move most on average
 
@@ -76,7 +94,7 @@ def pathway_table(
     stored = read(adata, key)
     check_count(top, "top", 0)
     if per_cell and by is not None:
-        raise InputError(f"by must not be given with per_cell=True, which has a row a cell; got {by!r}")
+        raise InputError(f"by must not be given with per_cell=True, which has one row per cell; got {by!r}")
     names, members = _sets(stored, gene_sets)
     moves = stored.moves()
     if not moves.shape[0]:
@@ -85,14 +103,34 @@ def pathway_table(
     if per_cell:
         cells = np.asarray(adata.obs_names)[stored.rows("control")]
         return pd.DataFrame(_norms(moves, members), index=pd.Index(cells, name="cell"), columns=index)
-    if by is None:
-        return _table(moves, members, stored.names, index, top)
-    groups = labels(adata, by, "by")[stored.rows("control")]
-    there = sorted({group for group in groups if group is not None})
-    if not there:
-        raise InputError("by must be a column in which control cells have an entry; none has")
-    tables = {group: _table(moves[groups == group], members, stored.names, index, top) for group in there}
-    return pd.concat(tables, names=[by])
+    groups, found = np.zeros(moves.shape[0], np.int64), list[str | None]([""])
+    if by is not None:
+        found, groups, _ = group_codes(stored, by)
+    tables = {
+        name: _table(moves[groups == code], members, stored.names, index, top)
+        for code, name in enumerate(found)
+        if name is not None
+    }
+    replicate = replicate_column(stored, replicate)
+    tested = _tested(stored, members, np.where(groups < len(tables), groups, -1), len(tables), replicate)
+    add_effects(list(tables.values()), tested, index.to_numpy(), after="direction", omit="log2_fold_change")
+    if replicate is not None and tested.n_replicates is not None:
+        counts = dict(zip(map(str, tables), tested.n_replicates.tolist(), strict=True))
+        if by is None:
+            warn_of_few_replicates(replicate, counts[""])
+        else:
+            warn_of_untested_groups(replicate, by, counts)
+    return tables[""] if by is None else pd.concat(tables, names=[by])
+
+
+def _tested(
+    stored: Stored, members: sp.csr_array, groups: NDArray[np.int64], n_groups: int, replicate: str | None
+) -> Effects:
+    """Differences of the means of the genes of each set, in each group (−1: in none)."""
+    sizes = column_sums(members)[0]
+    means = sp.csr_array(members.astype(np.float64) @ sp.diags_array(1 / np.maximum(sizes, 1)))
+    sides = stored.cells("control"), stored.cells("target")
+    return effects(*sides, stored.match(), groups, n_groups, replicate_labels(stored, replicate), sets=means)
 
 
 def _sets(stored: Stored, gene_sets: Any) -> tuple[list[str], sp.csr_array]:

@@ -1,0 +1,69 @@
+"""What tests of groups of cells need: codes, labels of replicates, and warnings of groups that are not tested."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from occamap.errors import InputError, InputWarning
+from occamap.inference import FEWEST_REPLICATES
+from occamap.tl.cells import labels, some
+from occamap.tl.resolution import AUTO
+from occamap.tl.stored import Stored
+
+
+def replicate_column(stored: Stored, replicate: str | None) -> str | None:
+    """The column of replicates; "auto" is that of the map."""
+    return stored.design.replicate if replicate == AUTO else replicate
+
+
+def replicate_labels(stored: Stored, replicate: str | None) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The replicates of the control and of the target cells; None without a column."""
+    if replicate is None:
+        return None
+    found = labels(stored.adata, replicate, "replicate")
+    return found[stored.rows("control")], found[stored.rows("target")]
+
+
+def group_codes(stored: Stored, by: str) -> tuple[list[str | None], NDArray[np.int64], NDArray[np.int64]]:
+    """The groups of the control cells, and which of them each control and each target cell is in (−1: none).
+
+    Control cells without an entry are a group of their own, None, the last.
+    """
+    found = labels(stored.adata, by, "by")
+    mine, theirs = found[stored.rows("control")], found[stored.rows("target")]
+    names: list[str | None] = sorted({entry for entry in mine if entry is not None})
+    if not names:
+        raise InputError("by must be a column in which control cells have an entry; none has")
+    if any(entry is None for entry in mine):
+        names.append(None)
+    place = {name: k for k, name in enumerate(names)}
+    codes, others = (np.array([place.get(entry, -1) for entry in side], np.int64) for side in (mine, theirs))
+    return names, codes, others
+
+
+def warn_of_few_replicates(replicate: str, count: int) -> None:
+    """Warn if replicates are too few for any test."""
+    if count < FEWEST_REPLICATES:
+        warnings.warn(
+            f"replicate must have at least {FEWEST_REPLICATES} values in each condition for a test; "
+            f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: add replicates, or "
+            "pass replicate=None to treat cells as independent",
+            InputWarning,
+            stacklevel=4,
+        )
+
+
+def warn_of_untested_groups(replicate: str, by: str, counts: dict[str, int]) -> None:
+    """Warn of groups with too few replicates for any test."""
+    few = [f"{name!r} ({count})" for name, count in counts.items() if count < FEWEST_REPLICATES]
+    if few:
+        warnings.warn(
+            f"Groups of {by!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are not "
+            f"tested, and their q is NaN (replicates): {some(few, 5)}",
+            InputWarning,
+            stacklevel=4,
+        )
