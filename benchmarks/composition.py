@@ -5,8 +5,9 @@ benchmarks/results/composition.md and composition.json; a part that is not named
 
 Cells: 800 + 800, 3,000 genes, 4 types, 27 % of the entries stored, log fold changes of 0.7 to 1.6 in natural logs on
 genes of each type, a third of them shared. "Up" has rising genes only, 60 or 200 per type; "balanced" has 30 that rise
-and 30 that fall; in "nothing" there are none. "Growth" is by how much the response multiplies the total of a treated
-cell. Cells are scaled to 10,000 counts and logged, then matched within their types.
+and 30 that fall; in "nothing" there are none. "Growth" is the factor by which the response multiplies the total of a
+treated cell, in the type where it is largest. Cells are scaled to 10,000 counts and logged, then matched within their
+types.
 
 A finding is a pair of a gene and a type with q ≤ 0.1, over all pairs; "false" is the mean share of false ones among the
 findings, and "power" the share of the planted pairs that are found; ± is the standard error over data sets.
@@ -20,8 +21,8 @@ findings, and "power" the share of the planted pairs that are found; ± is the s
 - true total: the total divided by the growth, which nobody knows
 
 "Shift" is the median of `log2_fold_change` over genes detected in at least 10 % of the cells of a type, as is, and
-"expected" is −log2 of the growth; "alarm" is the share of types in which the shift is at least 0.1 and 5 standard
-errors. A report asks for care then.
+"expected" is −log2 of the growth, "error" the mean absolute difference of the two; "alarm" is the share of types in
+which the shift is at least 0.1 and 5 standard errors. A report asks for care then.
 """
 
 from __future__ import annotations
@@ -220,7 +221,9 @@ def _text(mean: float, error: float, name: str) -> str:
         return f"{mean:.1%} ± {error:.1%}"
     if name.startswith("alarm"):
         return f"{mean:.1%}"
-    return f"{mean:,.1f}" if name == "findings" else f"{mean:.2f}" if name == "growth" else f"{mean:+.3f}"
+    if name == "findings":
+        return f"{mean:,.1f}"
+    return f"{mean:.2f}" if name == "growth" else f"{mean:.3f}" if name == "error" else f"{mean:+.3f}"
 
 
 def main(names: list[str]) -> None:
@@ -236,6 +239,11 @@ def main(names: list[str]) -> None:
             stored[name] = {"rows": PARTS[name][1](), "machine": {**facts(), "scanpy": installed("scanpy")}}
         print(f"{name}: {time.perf_counter() - begun:.0f} s\n{table(stored[name]['rows'])}", flush=True)
         data.write_text(json.dumps(stored, indent=1))
+    write_page(stored)
+
+
+def write_page(stored: dict[str, Any]) -> None:
+    """The tables of all parts that were measured."""
     page = ["# Composition: measurements", "", "\n\n".join(__doc__.split("\n\n")[2:])]
     for name, (title, _) in PARTS.items():
         if name in stored:

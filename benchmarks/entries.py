@@ -123,7 +123,7 @@ def sizes(seeds: Iterable[int] = PLANTED[:10]) -> Tables:
             empty.append({"cells": cells, **anything(q_of(adata)), "anything in genes": any_gene(adata)})
     return {
         "Planted, unequal numbers of cells, within types": planting,
-        "Nothing planted, unequal numbers of cells": empty,
+        "Nothing planted, unequal numbers of cells, default match, one table": empty,
     }
 
 
@@ -301,6 +301,11 @@ def main(names: list[str]) -> None:
         for title, rows in kept[name]["tables"].items():
             print(f"{title}\n{table(rows)}", flush=True)
         data.write_text(json.dumps(kept, indent=1))
+    write_page(kept)
+
+
+def write_page(kept: dict[str, Any]) -> None:
+    """The tables of all parts that were measured."""
     page = ["# How sure, entry by entry: measurements", "", "\n\n".join(__doc__.split("\n\n")[2:])]
     for name in PARTS:
         for title, rows in kept.get(name, {"tables": {}})["tables"].items():

@@ -51,7 +51,7 @@ def run(genes: int, cells: int, gamma: float | None, seed: int) -> Perturbation:
     print("\nEntries (cell, gene) that move, and how many of them are planted:")
     _print_entries("½ℓ2², the usual map", data, dense, types)
     _print_entries("ℓ1, each cell by itself", data, single, types)
-    _print_entries("pooled, 10 % false discoveries" if gamma is None else "ℓ1, pooled", data, moves, types)
+    _print_entries("pooled, fdr = 10 %" if gamma is None else "ℓ1, pooled", data, moves, types)
     _print_genes(data, moves, types)
     return data
 

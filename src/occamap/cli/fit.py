@@ -26,7 +26,7 @@ DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]gene
 move most first), [bold]cells.csv[/bold] and [bold]targets.csv[/bold] (a row a control and a target cell), \
 [bold]report.html[/bold] (one page for a browser) and [bold]run.json[/bold] (what was asked, with what, \
 and what came of it); with --by also a table of genes for each group, where held-out cells choose also \
-[bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (a row a set). Each of them \
+[bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (one row per set). Each of them \
 appears whole or not at all, run.json last. Ended before its time, the same command goes on where it was.
 
 [bold]Examples[/bold]
@@ -61,7 +61,7 @@ def fit(
         str,
         typer.Option(
             metavar="Q|none",
-            help="False-discovery rate of the entries (cell × gene) that move; none for a penalty without error rate.",
+            help="False-discovery rate of the entries (cell × gene) that move; none: a penalty without an error rate.",
             show_default="0.1, unless another option sets the penalty",
             rich_help_panel=given.MAP,
         ),
@@ -113,7 +113,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of obs with the donors: tests and intervals are then across donors, at least 3 per condition.",
+            help="Column of obs with the donors, at least 3 per condition: tests and intervals are then across donors.",
             rich_help_panel=given.TABLE,
         ),
     ] = None,
@@ -121,8 +121,8 @@ def fit(
         int,
         typer.Option(
             min=0,
-            help="Number of random halves of the cells to fit again, for intervals. 0 skips them and the null maps "
-            "that check the error rate.",
+            help="Number of random halves of the cells to fit again, for the stability of genes. 0 skips them and the "
+            "null maps that check the error rate.",
             rich_help_panel=given.TABLE,
         ),
     ] = 10,
@@ -245,13 +245,14 @@ def rate_words(result: dict[str, Any]) -> str:
     rate = f"a false-discovery rate of {100 * result['fdr']:.3g} % over {result['n_tested']:,} entries"
     if result["critical"] is None:
         return f"No entry (cell × gene) stands out from noise at {rate}."
-    return f"An entry (cell × gene) moves if its difference exceeds {result['critical']:.2f} standard errors: {rate}."
+    return f"An entry (cell × gene) moves if its score is at least {result['critical']:.2f} standard errors: {rate}."
 
 
 def found_words(result: dict[str, Any], replicate: str | None) -> str:
     """How many genes differ, at which error rate, and whom that holds for."""
     count, rate = result["n_genes_found"], result["false_discovery_rate"]
-    words = f"{count:,} genes respond at a false-discovery rate of {100 * rate:.3g} %"
+    genes = "1 gene responds" if count == 1 else f"{count:,} genes respond"
+    words = f"{genes} at a false-discovery rate of {100 * rate:.3g} %"
     if replicate is not None:
         return f"{words}, tested across replicates ({replicate}; at least {result['n_replicates']:,} per condition)."
     return (
@@ -268,7 +269,7 @@ def null_words(result: dict[str, Any]) -> str:
         words += f"{null['density']:.2%} of the entries move"
         if null["width"] is None:
             return f"{words}."
-        return f"{words}; their largest scores are {null['width']:.2f} times the expected ones (1 is ideal)."
+        return f"{words}; their largest scores are {null['width']:.2f} times the expected ones (1 or less is right)."
     return (
         f"Between random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
@@ -313,12 +314,12 @@ def pathway_rows(table: object) -> Table:
     """The pathways as a table for people."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("pathway")
-    for head in ("genes", "moves in", "with", "shift", "mean"):
+    for head in ("genes", "moves in", "with", "shift", "mean", "q"):
         drawn.add_column(head, justify="right")
     drawn.add_column("by")
     for row in table.reset_index().to_dict("records"):  # type: ignore[attr-defined]
         numbers = f"{row['n_genes']:,}", f"{row['share']:.0%} of cells", f"{row['mean_genes']:.0%} of genes"
-        moved = f"{row['shift']:.3f}", f"{row['mean']:+.3f}"
+        moved = f"{row['shift']:.3f}", f"{row['mean']:+.3f}", f"{row['q']:.2g}"
         drawn.add_row(literal(row["pathway"], longest=40), *numbers, *moved, literal(row["top_genes"], longest=40))
     return drawn
 

@@ -89,7 +89,7 @@ def _check_several(replicates: Any, rows: Rows, column: str) -> None:
         known = f"only {there[0]!r}" if there else "no entry"
         raise InputError(
             f"replicate must be a column with several values; adata.obs[{column!r}] has {known} in these cells: name "
-            "the column of the donors, or evaluate on random splits"
+            "the column of the donors, or leave replicate out for random splits"
         )
 
 
@@ -105,7 +105,7 @@ def _check_replicates(conditions: list[Condition]) -> None:
             few.append(f"{condition.label} ({both})")
         elif len(splits) < 2:
             unjudged.append(f"{condition.label} ({len(splits)})")
-    remedy = "name other groups as targets, or evaluate on random splits"
+    remedy = "name other groups as targets, or leave replicate out for random splits"
     if few:
         raise InputError(
             f"replicate must have at least {FEWEST_REPLICATES} values with both control and target cells in each "

@@ -140,7 +140,8 @@ class MongeMap(BaseEstimator):
     epsilon_, reach_, converged_, n_iter_
         The ε and reach used, whether the tolerance was met, iterations.
     threshold_
-        With `fdr`: how many standard errors a move needs (`critical`), and how many entries were tested (`n_tested`).
+        With `fdr`: the score that a move needs (`critical`, in standard errors), and how many entries were tested
+        (`n_tested`).
     report_
         Status and what to do, error by iteration, effective targets, seconds, memory.
     n_features_in_, feature_names_in_
@@ -665,7 +666,7 @@ class MongeMap(BaseEstimator):
         check_within(self.within)
         check_within(self.replicate, "replicate")
         if self.replicate is not None and self.fdr is None:
-            raise InputError("fdr must be given with replicate, such as 0.1: replicates say how sure a move is")
+            raise InputError("fdr must be given with replicate: pass fdr=0.1, for example")
         if self.within is not None and self.match is None:
             raise InputError("match must not be None with within: pass match=30, for example, to match samples on 30 "
                              "principal components")
@@ -697,8 +698,8 @@ class MongeMap(BaseEstimator):
             raise InputError(f"{name} must not be None with fdr, which tests neighbourhoods that are matched on "
                              f"components: pass {name}={'auto' if name == 'pool' else 30!r}")
         if not isinstance(cost, SqL2) and not (isinstance(cost, L1) and cost.gamma == 0):
-            raise InputError(f"cost must not be given with fdr, which sets the penalty; got {type(cost).__name__} "
-                             "(L1 with gamma=0 and infinite weights freezes features)")
+            raise InputError(f"cost must not be given with fdr, which sets the penalty; got {type(cost).__name__}: "
+                             "leave one of them out (to freeze features, use L1 with gamma=0 and infinite weights)")
 
     def _check_replicates(self, found: Replicates) -> None:
         """Raise where there are too few replicates to say how much they differ."""

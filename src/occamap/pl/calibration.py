@@ -16,7 +16,7 @@ def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
     """Plot observed against expected scores of null maps, one line per map.
 
     On the diagonal, q-values hold. Above it, they are too small; below it, they are conservative. The orange line is
-    the smallest score of an entry that moves.
+    the score that an entry needed to move in the map itself.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
     lines = [ax.plot(expected, scores, color=_draw.BLUE, linewidth=1.2)[0] for scores in observed]
     names = {"as expected": perfect, "null maps": lines[0]}
     critical = entry.get("critical")
-    if critical is not None and critical <= ends[1]:
-        names["needed to move"] = ax.axvline(float(critical), color=_draw.ORANGE, linewidth=1)
+    if critical is not None and critical <= max(ends[1], np.nanmax(observed, initial=0.0)):
+        names["needed to move"] = ax.axhline(float(critical), color=_draw.ORANGE, linewidth=1)
     ax.set(xlabel="expected score (standard errors)", ylabel="observed score in null maps")
     ax.set_aspect("equal")
     legend(ax, list(names.values()), list(names), loc="upper left")

@@ -19,7 +19,7 @@ BELOW_OTHERS = (
     "closer. A map starts from control cells of the replicate itself and predicts averages, which vary less than "
     "cells. The energy distance penalises missing variation more."
 )
-REST_OTHERS = "no closer to the left-out replicate than treated cells of other replicates are."
+REST_OTHERS = "no closer to the left-out replicate than target cells of other replicates."
 MOST_NAMES, MOST_CONDITIONS = 20, 5  # that a sentence lists
 
 
@@ -54,11 +54,11 @@ class RandomSplits:
         """How many splits there are, and how much scores vary over them."""
         few = self.count < FEW
         told = f"Each number is a mean over {counted(self.count, 'random split')}{variation}"
-        return Item(CARE if few else FINE, "Splits", f"{told}{': give more to tell small differences' * few}.")
+        return Item(CARE if few else FINE, "Splits", f"{told}{': use more splits to see small differences' * few}.")
 
     def floor(self, treated: float, best: float) -> Item:
         """The divergence of other target cells beside that of the closest sparse map."""
-        told = f"Other target cells are at {treated:.3g} from those held out, the closest sparse map is at {best:.3g}: "
+        told = f"Other target cells are at {treated:.3g} from those held out; the closest sparse map is at {best:.3g}: "
         return Item(FINE, "Floor", told + (BELOW if best < treated else REST))
 
 
@@ -94,15 +94,15 @@ class ReplicateSplits:
         """Which replicates are left out, and how much scores vary over them."""
         few = min(map(len, self.left_out)) < FEW
         told = (
-            f"Replicates ({self.column}) were left out one at a time, so scores hold for other replicates: "
-            f"{self._names()}. Each number is a mean over {self._count()}{variation}."
+            f"Replicates ({self.column}) were left out one at a time, so scores are for replicates that the map has "
+            f"not seen: {self._names()}. Each number is a mean over {self._count()}{variation}."
         )
         return Item(CARE if few else FINE, "Splits", f"{told}{' They are too few to tell small differences.' * few}")
 
     def floor(self, treated: float, best: float) -> Item:
         """The divergence of target cells of other replicates beside that of the closest sparse map."""
         told = (
-            f"Target cells of other replicates are at {treated:.3g} from those held out, the closest sparse map is at "
+            f"Target cells of other replicates are at {treated:.3g} from those held out; the closest sparse map is at "
             f"{best:.3g}: "
         )
         return Item(FINE, "Other replicates", told + (BELOW_OTHERS if best < treated else REST_OTHERS))

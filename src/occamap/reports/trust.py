@@ -133,26 +133,27 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
     lines = tuple(_points(null["expected"], scores) for scores in null["observed"])
     if width > WIDER:
         told += (
-            f" Their largest scores (differences in standard errors) are {width - 1:.0%} larger than expected, so "
-            "q-values are too small."
+            f" Their largest scores are {width - 1:.0%} larger than those of a normal distribution, so q-values are "
+            "too small."
         )
         return Item(CARE, "Error rate", told, lines)
     if replicate is not None:
         told += (
-            f" Both parts have cells of the same replicates ({replicate}), so their scores (differences in standard "
-            "errors) should not be larger than expected, and are not."
+            f" Both parts have cells of the same replicates ({replicate}), so this checks the noise of cells, not the "
+            f"differences between replicates. Their largest scores are {width:.2f} times those of a normal "
+            "distribution (1 or less is right)."
         )
     elif width > NARROWER:
         told += (
-            " Their scores (differences in standard errors) agree with a normal distribution, so the error rate of the "
-            "entries holds for these cells."
+            f" Their largest scores are {width:.2f} times those of a normal distribution (1 is ideal), so the error "
+            "rate is about right for the noise of cells."
         )
     else:
         told += (
-            " Their largest scores (differences in standard errors) are smaller than expected, so q-values are "
+            f" Their largest scores are {width:.2f} times those of a normal distribution (1 is ideal), so q-values are "
             "conservative."
         )
-    return Item(FINE, "Error rate", f"{told} The plot has observed against expected scores.", lines)
+    return Item(FINE, "Error rate", f"{told} The plot shows observed against expected scores.", lines)
 
 
 def _points(expected: Sequence[float], observed: Sequence[float]) -> str:
@@ -220,11 +221,11 @@ def _normalisation(record: RunRecord, view: View) -> list[Item]:
     large = sorted(parts.items(), key=lambda part: -abs(part[1]))
     groups = listed([f"{_percent(shift)} in {name}" for name, shift in large[:4]]) if large else ""
     if whole is None:
-        told = f"The typical gene changes in some groups of {by}: by {groups}"
+        told = f"The typical gene changes in some groups ({by}): {groups}"
     else:
         way = "falls" if whole < 0 else "rises"
-        told = f"The typical gene {way} by {_percent(abs(whole)).lstrip('+')}"
-        told += f"; by {by}, it changes most by {groups}" if groups else ""
+        told = f"The typical gene {way} by {_percent(whole).lstrip('+-')}"
+        told += f"; the largest changes by {by} are {groups}" if groups else ""
     others = "rise" if (large[0][1] if whole is None else whole) < 0 else "fall"
     told += (
         f" (median over genes in at least {DETECTED:.0%} of the cells). If most genes do not respond, this comes from "

@@ -118,7 +118,8 @@ def methods(record: RunRecord, view: View) -> str:
         chosen = [name for name, key in (("γ", "gamma"), ("ε", "epsilon")) if asked.get(key) == "auto"]
         how = f" {' and '.join(chosen)} {'was' if len(chosen) == 1 else 'were'} chosen on held-out cells."
     sub = asked.get("subsamples")
-    halves = f" Intervals are of 95 %, from {sub} fits to random halves of the cells." if sub else ""
+    halves = _tests(asked, result) if "n_genes_found" in result else ""
+    halves += f" Selection frequencies are from {sub} fits to random halves of the cells." if sub else ""
     sparse = asked["cost"] != "sql2"
     relax = " Shrinkage was undone on the genes that move" if sparse and asked.get("relax") else ""
     relax += f" (relax = {asked['relax']:g})." if relax else ""
@@ -144,8 +145,19 @@ def _rate(result: dict[str, Any]) -> str:
     rate = f"a false-discovery rate of {result['fdr']:g} over all cells and genes (Benjamini-Hochberg)"
     if result["critical"] is None:
         return f", with a penalty for each cell and gene; nothing stood out at {rate}"
-    penalty = f"{result['critical']:.3g} standard errors of its shift"
-    return f", with a penalty for each cell and gene of {penalty}, for {rate}"
+    penalty = f"the difference whose score is {result['critical']:.3g}"
+    return f", with a penalty for each cell and gene ({penalty}, in standard errors), for {rate}"
+
+
+def _tests(asked: dict[str, Any], result: dict[str, Any]) -> str:
+    """How genes were tested."""
+    how = "over cells"
+    if "n_replicates" in result:
+        how = f"across replicates ({asked['replicate']}; moderated variances)"
+    return (
+        f" Differences between control cells and their matched target cells were tested gene by gene {how}; q-values "
+        "are by Benjamini-Hochberg, and intervals are of 95 %."
+    )
 
 
 def _resolution(asked: dict[str, Any], result: dict[str, Any]) -> str:

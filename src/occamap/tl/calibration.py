@@ -27,8 +27,8 @@ def calibration(
     """Compare the scores of null maps with a normal distribution.
 
     A null map goes from one random half of the control cells to the other, where nothing differs. The score of an entry
-    (control cell × gene) is its difference in standard errors. If observed scores are larger than expected ones,
-    q-values are too small. The map needs `fdr`.
+    (control cell × gene) is the normal deviate that is as rare as its t statistic. If observed scores are larger than
+    expected ones, q-values are too small. The map needs `fdr`.
 
     Parameters
     ----------

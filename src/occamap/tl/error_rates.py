@@ -34,8 +34,8 @@ def rate_of(fdr: Any, others: dict[str, Any], pool: Any, match: Any) -> float | 
         return None
     rate = check_rate(fdr, "fdr", "'auto', None or ")
     if others["gammas"] is not None or others["epsilon"] is not None:
-        raise InputError("fdr must not be given with gammas or epsilon='auto', for which held-out cells choose: give a "
-                         "number for epsilon, and no gammas")
+        raise InputError("fdr must not be given with gammas or epsilon='auto', where held-out cells choose the "
+                         "penalty: give a number for epsilon and no gammas, or leave fdr out")
     return rate
 
 
@@ -56,8 +56,8 @@ def warn_of_small_pools(pool: Any) -> None:
         return
     if small:
         warnings.warn(
-            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells, more displacements are false than fdr says; got "
-            f"{named}: {what}",
+            f"With neighbourhoods of fewer than {FEWEST_POOLED} cells, the share of false displacements may exceed "
+            f"fdr; got {named}: {what}",
             InputWarning,
             stacklevel=3,
         )
@@ -68,8 +68,8 @@ def enough_cells(fewest: int) -> bool:
     if fewest >= FEWEST_TESTED:
         return True
     warnings.warn(
-        f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test: displacements have no "
-        "q-values",
+        f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test, so the default gamma is used "
+        "and displacements have no q-values: take larger groups, or pass fdr=None",
         InputWarning,
         stacklevel=3,
     )
@@ -83,7 +83,8 @@ def pair_with_replicates(adata: Any, replicate: str, pair: tuple[Rows, Rows]) ->
     kept = pair[0][held[pair[0]]], pair[1][held[pair[1]]]
     absent = sum(rows.size for rows in pair) - sum(rows.size for rows in kept)
     if not (kept[0].size and kept[1].size):
-        raise InputError(f"replicate must have entries in both conditions; adata.obs[{replicate!r}] has none in one")
+        raise InputError(f"replicate must have entries in both conditions; adata.obs[{replicate!r}] has none in one of "
+                         "them: fill the column, or leave replicate out")
     mine, theirs = (Counter(found[rows].tolist()) for rows in kept)
     count, cells = len(mine | theirs), kept[0].size + kept[1].size
     if count > max(MOST_REPLICATES, cells / 2):
@@ -92,15 +93,17 @@ def pair_with_replicates(adata: Any, replicate: str, pair: tuple[Rows, Rows]) ->
             f"for {cells:,} cells"
         )
     if absent:
+        cells_without = "1 cell" if absent == 1 else f"{absent:,} cells"
+        are = "is" if absent == 1 else "are"
         warnings.warn(
-            f"{absent:,} cells without an entry in adata.obs[{replicate!r}] are left out", InputWarning, stacklevel=3
+            f"{cells_without} without an entry in adata.obs[{replicate!r}] {are} left out", InputWarning, stacklevel=3
         )
     alone = {name: (mine + theirs)[name] for name in mine | theirs if not (mine[name] and theirs[name])}
     if alone and len(alone) < count:
         listed = some([f"{name} ({size:,} cells)" for name, size in sorted(alone.items())], 5)
         warnings.warn(
-            f"Values of adata.obs[{replicate!r}] with cells in one condition only count as unpaired replicates: "
-            f"{listed}. If they are not replicates, remove these entries",
+            f"Some values of adata.obs[{replicate!r}] occur in only one condition, and count as unpaired replicates: "
+            f"{listed}. If they are not replicates (such as 'unassigned'), set these entries to NaN",
             InputWarning,
             stacklevel=3,
         )
@@ -126,11 +129,12 @@ def enough_replicates(replicate: str, counts: dict[str, int], within: str | None
     most = max(counts.values())
     if most >= FEWEST_REPLICATES:
         return True
-    where = "each condition" if within is None else f"each condition of a group of {within!r}"
+    where, found = "each condition", f"adata.obs[{replicate!r}] has {most} in one of them"
+    if within is not None:
+        where, found = f"each condition of a group of {within!r}", f"no group has more than {most}"
     warnings.warn(
-        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; adata.obs[{replicate!r}] has {most} in "
-        "one of them, so the default gamma is used and there are no q-values: add replicates, or leave replicate out "
-        "to treat cells as independent",
+        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; {found}, so the default gamma is used "
+        "and there are no q-values: add replicates, or leave replicate out to treat cells as independent",
         InputWarning,
         stacklevel=3,
     )

@@ -224,9 +224,9 @@ def monge_map(
     others = given | {"gammas": gammas, "weights": weights, "epsilon": "auto" if epsilon == AUTO else None}
     fdr = rate_of(fdr, others, pooled, match)
     if replicate is not None and fdr is None:
-        raise InputError("replicate must be given only with fdr, which is None here: set fdr=0.1 and leave out what "
-                         "else sets the penalty (gamma, cost, weights, gene_sets), or give replicate to "
-                         "tl.gene_table alone")
+        raise InputError("replicate must be given only with fdr, which is None here, since another parameter sets the "
+                         "penalty or rules it out (gamma, gammas, cost, weights, gene_sets, epsilon='auto', pool=None, "
+                         "match=None): leave that out, or give replicate to tl.gene_table alone")
     if fdr is not None:
         warn_of_small_pools(pooled)
         if not enough_cells(min(source.n_obs, targets.n_obs)) or tested != replicate:
