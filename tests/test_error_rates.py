@@ -13,9 +13,10 @@ from scipy import stats
 from sklearn.base import clone
 
 import occamap as oc
+from occamap import model_file
 from occamap._kernels.evidence import moderate_ratios
 from occamap._workers import Workers
-from occamap.errors import InputError
+from occamap.errors import InputError, ModelFileError
 from occamap.inference import contrasts
 from occamap.maps import evidence
 from occamap.maps.evidence import BINS_PER_UNIT, LARGEST, LEAST_WEIGHT, Threshold
@@ -71,11 +72,10 @@ def expected(m, X, Y, replicate):
     variance, degrees = found.variance, found.degrees
     if replicate is not None:
         ratio = found.between / variance
-        some = np.linspace(0, len(X) - 1, min(64, len(X))).astype(int)
         detected = (X != 0).sum(axis=0) + (Y != 0).sum(axis=0).astype(float)
         most = np.unique(np.concatenate(replicate)).size - (1 if Replicates.of(replicate, len(X), len(Y)).paired else 2)
-        typical = float(np.median(found.between_degrees[some]))
-        prior, worth, least = learn_priors(ratio[some].T, detected, most, typical)
+        typical = float(np.median(found.between_degrees))
+        prior, worth, least = learn_priors(ratio.T, detected, most, typical)
         worth = np.where(ratio > least, 0.0, worth)
         own = found.between_degrees[:, None]
         mixed = (worth * prior + own * ratio) / (worth + own)
@@ -236,6 +236,48 @@ def test_the_order_of_samples_does_not_matter(tested):
     assert ((one != 0) != (two != 0)).mean() < 0.01
     both = (one != 0) & (two != 0)
     np.testing.assert_allclose(one[both], two[both], rtol=1e-5)
+
+
+def test_the_order_of_many_samples_does_not_matter():
+    """More than those that priors are learned from."""
+    X, Y, names = draw(n=700, m=300, donors=0.3)
+    order = np.random.default_rng(5).permutation(700)
+    one, other = fitted(X, Y, names), fitted(X[order], Y, (names[0][order], names[1]))
+    found = [m.displacement(side).toarray() != 0 for m, side in ((one, X), (other, X[order]))]
+    assert (found[0][order] != found[1]).mean() < 1e-3
+
+
+def test_storage_does_not_matter_for_features_that_few_neighbourhoods_have():
+    """Where all is 0 nothing is tested, whether zeros are stored or not."""
+    X, Y, names = draw(d=120, donors=0.3)
+    X[30:, 90:], Y[:, 90:] = 0.0, 0.0
+    pool = np.arange(N) // 30
+    for replicate in (None, names):
+        dense, sparse = (
+            fitted(form(X), form(Y), replicate, pool=pool, match=(X[:, :3], Y[:, :3]))
+            for form in (np.asarray, sp.csr_array)
+        )
+        assert dense.threshold_.n_tested == sparse.threshold_.n_tested == 30 * 120 + 60 * 90
+        assert dense.threshold_.critical == pytest.approx(sparse.threshold_.critical, abs=2 / BINS_PER_UNIT)
+        if replicate is not None:
+            np.testing.assert_allclose(dense.threshold_.priors, sparse.threshold_.priors, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [float, str, object])
+def test_labels_of_both_sides_are_the_same_however_they_are_stored(kind):
+    X, Y, names = draw(donors=0.3)
+    codes = [np.searchsorted(DONORS, side) for side in names]
+    one, other = fitted(X, Y, tuple(codes)), fitted(X, Y, (codes[0], codes[1].astype(kind)))
+    assert one.displacement(X).nnz > 0
+    assert (one.displacement(X) != other.displacement(X)).nnz == 0
+
+
+def test_many_replicates_are_tested():
+    """Each has less than a hundredth of a neighbourhood."""
+    X, Y, _ = draw(n=300, m=300, donors=0.3)
+    names = np.array([f"donor {k % 150}" for k in range(300)])
+    m = fitted(X, Y, (names, names), pool=np.zeros(300, int))
+    assert m.threshold_.n_tested == 300 * D
 
 
 def test_names_of_replicates_do_not_matter():
@@ -435,6 +477,22 @@ def test_a_copy_gives_the_same_bits(tested):
     X, _, _, m = tested
     copied = pickle.loads(pickle.dumps(m))
     assert (copied.q_values(X) != m.q_values(X)).nnz == 0
+
+
+@pytest.mark.parametrize("change", ["no replicates", "too many scores", "scores that wrap around"])
+def test_a_file_with_other_tests_is_refused(tmp_path, change):
+    X, Y, names = draw(donors=0.3)
+    fitted(X, Y, names).save(tmp_path / "map.occamap")
+    meta, arrays = model_file.read(tmp_path / "map.occamap", lambda *parts: parts)
+    if change == "no replicates":
+        meta["parameters"]["replicate"] = None
+    else:
+        scores = np.zeros_like(arrays["scores"])
+        scores[-3:] = 2**62 if "wrap" in change else X.size
+        arrays["scores"] = scores
+    model_file.write(tmp_path / "other.occamap", meta, arrays)
+    with pytest.raises(ModelFileError, match=r"replicates of samples that it does not name|scores of its entries"):
+        oc.load(tmp_path / "other.occamap")
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------

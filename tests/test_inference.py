@@ -15,7 +15,7 @@ from scipy import stats
 import occamap as oc
 from occamap.errors import InputError, InputWarning
 from occamap.inference import Contrasts, contrasts, q_values, significance
-from occamap.inference.significance import FEWEST_FEATURES, STRONGEST, learn_prior
+from occamap.inference.significance import FEWEST_FEATURES, STRONGEST, learn_prior, smooth_priors
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-12}
 FORMS = {"dense": np.asarray, "csr": sp.csr_array, "csr matrix": sp.csr_matrix}
@@ -623,3 +623,53 @@ def test_enough_replicates_are_no_reason_to_warn(mapped):
         table = oc.tl.gene_table(with_donors(mapped, 3), replicate="donor")
     assert (table["n_replicates"] == 3).all()
     assert table["p"].notna().sum() > 50
+
+
+def test_priors_follow_how_often_features_are_detected():
+    """Ratios whose scale rises with detection, and a prior worth 8 degrees of freedom: both are found at either end."""
+    rng = np.random.default_rng(23)
+    detected = rng.uniform(2, 400, size=6000)
+    scale = 1 + detected / 100
+    ratio, degrees = smooth_priors(
+        detected, np.arange(6000), lambda part: learn_prior((scale * rng.f(4, 8, size=6000))[part], 4)
+    )
+    for low, high in ((5, 50), (150, 250), (300, 390)):
+        part = (detected > low) & (detected < high)
+        assert np.median(ratio[part] / scale[part]) == pytest.approx(1, rel=0.15)
+    assert np.median(degrees) == pytest.approx(8, rel=0.25)
+    order = np.argsort(detected)
+    steps = np.abs(np.diff(np.log(ratio[order])))
+    assert steps.max() < 0.1, "no steps between windows"
+
+
+@pytest.mark.parametrize("known", [0, 1, FEWEST_FEATURES - 1])
+def test_few_features_have_no_prior(known):
+    ratio, degrees = smooth_priors(np.arange(1.0, 101.0), np.arange(known), lambda part: pytest.fail("too few"))
+    assert (ratio == 1).all()
+    assert (degrees == 0).all()
+
+
+def test_features_that_are_detected_alike_share_a_prior():
+    rng = np.random.default_rng(24)
+    detected, ratios = np.repeat(rng.integers(2, 9, size=40), 20).astype(float), rng.f(4, 8, size=800)
+
+    def found(order):
+        return smooth_priors(detected[order], np.arange(800), lambda part: learn_prior(np.sort(ratios[order][part]), 4))
+
+    plain, shuffled = found(np.arange(800)), found(order := rng.permutation(800))
+    for one, other in zip(plain, shuffled, strict=True):
+        np.testing.assert_allclose(other, one[order], rtol=1e-9)
+
+
+@pytest.mark.parametrize("replicates", [False, True])
+def test_a_feature_that_all_targets_and_no_source_sample_have_is_found(replicates):
+    """Neither side varies: p is tiny, but neither 0 nor NaN."""
+    X, Y, names = design("paired")
+    X, Y = np.abs(X), np.abs(Y)
+    X[:, 3], Y[:, 3] = 0.0, 1.5
+    for form in FORMS.values():
+        found, tested = compared(form(X), form(Y), names if replicates else None)
+        assert found.difference[0, 3] == pytest.approx(1.5)
+        assert 0 < tested.p[0, 3] < 1e-9
+        assert 0 < tested.half_width()[0, 3] < 0.01
+        assert np.isfinite(tested.p).all()

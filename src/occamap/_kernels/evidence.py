@@ -23,6 +23,12 @@ def variance_of(mean, square, size, rounding):
 
 
 @kernel
+def is_constant(mean, square, goal, goal_square, rounding):
+    """Whether neither side varies by more than rounding."""
+    return (square - mean * mean <= rounding * square) & (goal_square - goal * goal <= rounding * goal_square)
+
+
+@kernel
 def variance_of_difference(source, target, rest, goal_rest):
     """The larger of Welch's and Student's; `rest` and `goal_rest` are the effective numbers of samples, less one."""
     n, m = rest + 1, goal_rest + 1
@@ -32,7 +38,9 @@ def variance_of_difference(source, target, rest, goal_rest):
 
 @kernel
 def squared_ratios(means, squares, goals, goal_squares, sizes, rounding, source, target, ratios):
-    """Of one feature, for all lanes: variances of both means, and difference² over that of the difference; else −1.
+    """Of one feature, for all lanes: variances of both means, and difference² over that of the difference.
+
+    It is −1 where nothing can be tested: no variance, or a feature that is the same everywhere on both sides.
 
     The variance of a difference is the larger of Welch's, the sum of both, and Student's, of sides that vary alike:
     where the smaller side shows none of a rare feature, it has no variance of its own.
@@ -42,8 +50,10 @@ def squared_ratios(means, squares, goals, goal_squares, sizes, rounding, source,
         source[lane] = variance_of(mean, np.float64(squares[lane]), sizes[0, lane], rounding)
         target[lane] = variance_of(goal, np.float64(goal_squares[lane]), sizes[2, lane], rounding)
         variance = variance_of_difference(source[lane], target[lane], sizes[1, lane], sizes[3, lane])
-        difference = goal - mean
-        ratios[lane] = difference * difference / variance if variance > 0 else UNTESTED
+        square, goal_square = np.float64(squares[lane]), np.float64(goal_squares[lane])
+        squared = (goal - mean) * (goal - mean)
+        same = is_constant(mean, square, goal, goal_square, rounding) & (squared <= rounding * (square + goal_square))
+        ratios[lane] = squared / variance if (variance > 0) & (not same) else UNTESTED
 
 
 @kernel
@@ -71,7 +81,8 @@ def shrinkage(degrees):
 def replicate_ratios(
     means, squares, goals, goal_squares, sizes, rounding, parts, goal_parts, shares, goal_shares, left, ratios
 ):
-    """ratios[t, lane]: the variance between replicates over that of independent samples; −1 where there is none.
+    """ratios[t, lane]: the variance between replicates over that of independent samples; −1 where there is none, and 0
+    where neither side varies.
 
     `parts` and `goal_parts` [replicate, feature, lane] are what each replicate adds to a mean, and `shares`,
     `goal_shares` and `left` [replicate, lane] are as for `Shares`.
@@ -91,6 +102,8 @@ def replicate_ratios(
             source = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
             target = variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
             variance = variance_of_difference(source, target, sizes[1, lane], sizes[3, lane])
+            if is_constant(mean, np.float64(squares[t, lane]), goal, np.float64(goal_squares[t, lane]), rounding):
+                between[lane] = 0.0
             between[lane] = between[lane] / variance if variance > 0 else UNTESTED
 
 

@@ -73,6 +73,7 @@ class _Side:
     variance: Floats
     detected: Floats
     effective: Floats
+    flat: NDArray[np.bool_]
 
     @classmethod
     def of(cls, weights: Any, samples: sp.csr_array) -> _Side:
@@ -81,11 +82,12 @@ class _Side:
         sizes = np.asarray(W.power(2).sum(axis=1)).ravel()
         mean, square = _dense(W @ X), _dense(W @ X.power(2))
         spread = np.maximum(square - mean**2, 0.0)
-        spread[spread <= ROUNDING * square] = 0.0  # the feature is constant
+        flat = spread <= ROUNDING * square  # the feature is constant
+        spread[flat] = (ROUNDING * square)[flat]
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(sizes < UNIFORM, sizes / (1 - sizes), np.nan)
         counted = sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
-        return cls(W, X, mean, spread * factor[:, None], _dense(W @ counted) / sizes[:, None], 1 / sizes)
+        return cls(W, X, mean, spread * factor[:, None], _dense(W @ counted) / sizes[:, None], 1 / sizes, flat)
 
     def residuals(self, members: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Of some samples: the weight of each contrast on them, and their part of Σ_i w_i (x_i − mean)."""
@@ -161,6 +163,7 @@ def _with_replicates(
     between = np.zeros(found.difference.shape)
     for k, part in enumerate(parts):
         between += part**2 / shares.left[k][:, None]
+    between[source.flat & target.flat] = 0.0  # nothing but rounding
     return replace(
         found,
         between=between,

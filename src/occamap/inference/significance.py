@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,8 @@ Floats = NDArray[np.float64]
 FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread between them says nothing
 FEWEST_DETECTED = 2.0  # samples in effect that are not zero: features with fewer do not shape the prior
 FEWEST_FEATURES = 20  # that the prior is learned from
-BINS, BIN = 10, 200  # of features, by how often they are detected: at most so many, and features in each at least
+WINDOW, FEWEST_IN_WINDOW = 10, 60  # a window has one in 10 features, by how often they are detected, and 60 at least
+LEAST_P = float(np.finfo(np.float64).tiny)  # smaller ones would be 0
 STRONGEST = 100.0  # degrees of freedom that a prior is worth at most: a few replicates never make a test of thousands
 
 
@@ -66,7 +68,8 @@ def significance(found: Contrasts) -> Significance:
     error = np.sqrt(np.where(testable, variance, np.nan))
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(found.difference == 0, 0.0, np.abs(found.difference) / error)
-    p = np.where(testable, 2 * stats.t.sf(t, np.where(testable, degrees, 1.0)), np.nan)
+    tail = np.maximum(2 * stats.t.sf(t, np.where(testable, degrees, 1.0)), LEAST_P)
+    p = np.where(testable, tail, np.nan)
     return Significance(error, np.where(testable, degrees, np.nan), p)
 
 
@@ -95,16 +98,30 @@ def _moderate(found: Contrasts) -> tuple[Floats, Floats]:
 def _priors(ratio: Floats, detected: Floats, held: NDArray[np.bool_], degrees: float) -> tuple[Floats, Floats]:
     """Ratio and degrees of freedom of the prior of each feature, learned from those that are detected as often."""
     known = np.flatnonzero(held & (detected >= FEWEST_DETECTED) & (ratio > 0))
-    place = detection_bins(detected, known)
-    found = [learn_prior(np.sort(ratio[known[place[known] == one]]), degrees) for one in range(place.max() + 1)]
-    return np.array([prior.ratio for prior in found])[place], np.array([prior.degrees for prior in found])[place]
+    return smooth_priors(detected, known, lambda part: learn_prior(np.sort(ratio[part]), degrees))
 
 
-def detection_bins(detected: Floats, known: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bin of each feature, by how often it is detected; bins hold about as many of the `known` features each."""
-    count = max(1, min(BINS, known.size // BIN))
-    edges = np.unique(np.quantile(detected[known], np.arange(1, count) / count)) if known.size else np.empty(0)
-    return np.searchsorted(edges, detected, side="right")  # features that are detected alike share a bin
+def smooth_priors(
+    detected: Floats, known: NDArray[np.int64], learn: Callable[[NDArray[np.int64]], Prior]
+) -> tuple[Floats, Floats]:
+    """Ratio and degrees of freedom of the prior of each feature.
+
+    `learn` finds them for windows of the `known` features, each half over the next, in the order of how often features
+    are detected; between the middles of windows they are interpolated. Features that are detected alike share windows.
+    """
+    n = known.size
+    if n < FEWEST_FEATURES:
+        return np.ones(detected.size), np.zeros(detected.size)
+    levels = np.sort(detected[known])
+    width = min(n, max(FEWEST_IN_WINDOW, n // WINDOW))
+    starts = np.linspace(0, n - width, max(1, 2 * (n // width) - 1)).astype(np.int64)
+    windows = np.unique(np.stack([levels[starts], levels[starts + width - 1]], axis=1), axis=0)
+    members = [known[(detected[known] >= low) & (detected[known] <= high)] for low, high in windows]
+    middles, first = np.unique([np.median(np.log(detected[part])) for part in members], return_index=True)
+    found = [learn(members[k]) for k in first]
+    at = np.log(np.maximum(detected, levels[0]))
+    ratio = np.exp(np.interp(at, middles, np.log([prior.ratio for prior in found])))
+    return ratio, np.interp(at, middles, [prior.degrees for prior in found])
 
 
 def learn_prior(ratios: Floats, degrees: float) -> Prior:

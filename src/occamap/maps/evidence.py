@@ -40,11 +40,12 @@ Ints = NDArray[np.int64]
 
 BINS_PER_UNIT, LARGEST = 256, 40  # of scores: there is no p-value in float64 beyond 38 standard errors
 N_BINS = BINS_PER_UNIT * LARGEST + 1
+LEARNED = 256  # neighbourhoods from which the variance between replicates is learned
 SAMPLED = 4096  # neighbourhoods whose scores set the threshold, spread evenly, if there are more
 LEAST_WEIGHT = 1e-4  # of the largest weight of a sample: targets below it are left out
 WIDTH = 1024  # features in a tile
 UNIFORM = 1 - 1e-9  # Σ w² of a neighbourhood that is one sample: it has no spread
-PRESENT = 0.01  # the share of a neighbourhood from which on a replicate is counted in it
+PRESENT = 0.01  # the share of a neighbourhood from which on a replicate is counted in it; half of a mean one if less
 ROUNDING = {np.dtype(np.float32): 4e-6, np.dtype(np.float64): 1e-13}  # of a mean square, which a variance is not below
 LEAST_Q = float(np.finfo(np.float32).tiny)  # smaller ones would be 0 in float32, and no entry of a sparse matrix
 
@@ -218,6 +219,7 @@ class _Evidence:
         budget.require(workers.count * block + columns, f"comparing the neighbourhoods of {W.shape[0]} samples")
         self.P = _matched(neighbours, workers)
         self.detected = _detected(source) + _detected(target)
+        self.totals = np.asarray(source.csr().sum(axis=1), dtype=np.float64).ravel()
         self.sides = _columns(source, target, self.dtype)
         self.parts: list[list[_Columns]] = []
         if replicates is not None:
@@ -226,18 +228,24 @@ class _Evidence:
 
     def learn(self) -> None:
         """Find the priors of the ratios, from some of the neighbourhoods."""
-        n = self.W.shape[0]
-        some = np.linspace(0, n - 1, min(LANES, n)).astype(np.int64)
+        n, replicates = self.W.shape[0], cast(Replicates, self.replicates)
+        ordered = np.argsort(self.W @ self.totals, kind="stable")  # whatever the order of the samples
+        some = ordered[np.linspace(0, n - 1, min(LEARNED, n)).astype(np.int64)]
         whole, self.W = self.W, sp.csr_array(self.W[some])
-        blocks = [(tile.ratios[:, : some.size].copy(), tile.shares) for tile in self._tiles((0, some.size))]
+        found = [self._ratios(span) for span in row_spans(some.size)]
         self.W = whole
-        shares, replicates = cast(Shares, blocks[0][1]), cast(Replicates, self.replicates)
-        known = shares.degrees[: some.size] > 0
-        ratios = np.concatenate([ratios for ratios, _ in blocks])
+        degrees, ratios = np.concatenate([part for part, _ in found]), np.hstack([part for _, part in found])
+        known = degrees > 0
         ratios[:, ~known] = -1.0
         most = replicates.names.size - (1 if replicates.paired else 2)
-        typical = float(np.median(shares.degrees[: some.size][known])) if known.any() else 1.0
-        self.priors = learn_priors(ratios.astype(np.float64), self.detected, max(float(most), 1.0), typical)
+        typical = float(np.median(degrees[known])) if known.any() else 1.0
+        self.priors = learn_priors(ratios, self.detected, max(float(most), 1.0), typical)
+
+    def _ratios(self, span: Span) -> tuple[Floats, Floats]:
+        """Of these neighbourhoods: degrees of freedom between replicates, and the ratios of variances by feature."""
+        count = span[1] - span[0]
+        tiles = [(tile.ratios[:, :count].copy(), cast(Shares, tile.shares)) for tile in self._tiles(span)]
+        return tiles[0][1].degrees[:count], np.concatenate([ratios for ratios, _ in tiles])
 
     def counts(self, times: Ints) -> Ints:
         """How often each score occurs; times[q] is the number of samples with neighbourhood q."""
@@ -330,8 +338,8 @@ class _Evidence:
         sums = [np.zeros((count, LANES)) for _ in range(2)]
         for k, codes in enumerate((self.replicates.source, self.replicates.target)):
             np.add.at(sums[k], codes, weights[k].astype(np.float64))
-        found = Shares.of(*sums)
-        return replace(found, degrees=np.where(found.count(PRESENT) >= FEWEST_REPLICATES, found.degrees, 0.0))
+        found, present = Shares.of(*sums), min(PRESENT, 0.5 / count)
+        return replace(found, degrees=np.where(found.count(present) >= FEWEST_REPLICATES, found.degrees, 0.0))
 
     def _lanes(self, side: sp.csr_array) -> NDArray[Any]:
         """The weights of up to LANES neighbourhoods, a lane each."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from occamap.inference.significance import FEWEST_FEATURES, Prior, detection_bins, learn_prior
+from occamap.inference.significance import Prior, learn_prior, smooth_priors
 from occamap.maps.strata import check_labels
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ class Replicates:
     def of(cls, labels: Any, n: int, m: int) -> Replicates:
         """Those of n source samples and m targets."""
         sides = [
-            check_labels(side, "replicate", f"sample of {name}", count).astype(str)
+            _as_text(check_labels(side, "replicate", f"sample of {name}", count))
             for side, name, count in zip(labels, "XY", (n, m), strict=True)
         ]
         names = np.unique(np.concatenate(sides))
@@ -49,6 +49,13 @@ class Replicates:
     def swapped(self) -> Replicates:
         """Those of the map back."""
         return Replicates(self.names, self.target, self.source)
+
+
+def _as_text(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as text: whole numbers alike, whether they are integers or floats, as pandas makes of them."""
+    if labels.dtype.kind == "f" and np.all(labels == np.round(labels)) and np.all(np.abs(labels) < 2**53):
+        labels = labels.astype(np.int64)
+    return labels.astype(str)
 
 
 def centred(coordinates: Floats, replicates: Rows, groups: Rows | None) -> Floats:
@@ -87,15 +94,11 @@ def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) 
     array, shape (3, d): the expected ratio, the degrees of freedom of the prior, and the ratio above which the prior is
     ignored.
     """
-    made = np.empty((3, detected.size))
-    known = np.asarray((ratios > 0).any(axis=1))
-    place = detection_bins(detected, np.flatnonzero(known))
-    for one in np.unique(place):
-        part = np.flatnonzero(place == one)
-        found = ratios[part[known[part]]]
-        # the neighbourhoods share their samples: as many ratios of a few features are no more than these features
-        enough = found.shape[0] >= FEWEST_FEATURES
-        prior = learn_prior(np.sort(found[found > 0]), most) if enough else Prior(1.0, 0.0)
-        made[0, part], made[1, part] = prior.ratio, prior.degrees
-        made[2, part] = prior.ratio * stats.f.isf(UNLIKELY, max(typical, 1.0), max(prior.degrees, 1.0))
-    return made
+
+    def learn(part: Rows) -> Prior:
+        found = ratios[part]
+        return learn_prior(np.sort(found[found > 0]), most)
+
+    known = np.flatnonzero((ratios > 0).any(axis=1))
+    ratio, degrees = smooth_priors(detected, known, learn)
+    return np.stack([ratio, degrees, ratio * stats.f.isf(UNLIKELY, max(typical, 1.0), np.maximum(degrees, 1.0))])

@@ -211,6 +211,8 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
             raise ModelFileError("the groups of its samples and targets do not have the same masses")
     elif "within_source" in arrays or "within_target" in arrays:
         raise ModelFileError("it has groups of samples that it does not name")
+    if replicate is None and {"replicate_source", "replicate_target", "priors"} & set(arrays):
+        raise ModelFileError("it has replicates of samples that it does not name")
     matched, space = _space(meta.get("space", {}), match, cost, source, target, strata, arrays)
     check_pool(pool, source.shape[0])
     model._keep(cost, Problem(source, target, a, b, names), solution, matched, space)
@@ -218,16 +220,18 @@ def build(model_class: type[MongeMap], meta: Meta, arrays: Arrays) -> MongeMap:
     model._set_outcome()
     if model.fdr is not None:
         priors = None if replicate is None else _priors(arrays["priors"], source.shape[1])
-        model.threshold_ = Threshold(float(model.fdr), _scores(arrays["scores"]), priors)
+        most = source.shape[0] * source.shape[1]
+        model.threshold_ = Threshold(float(model.fdr), _scores(arrays["scores"], most), priors)
         model._calibrated_with = model.fdr, model.pool
     elif "scores" in arrays:
         raise ModelFileError("it has scores of its entries without a false-discovery rate")
     return model
 
 
-def _scores(counts: NDArray[Any]) -> NDArray[np.int64]:
-    """How often each score occurs, as a threshold has them."""
-    if counts.dtype != np.int64 or counts.shape != (N_BINS,) or counts.min() < 0 or float(counts.sum()) > LARGEST:
+def _scores(counts: NDArray[Any], most: int) -> NDArray[np.int64]:
+    """How often each score occurs, as a threshold has them: `most` times in all, at most."""
+    fits = counts.dtype == np.int64 and counts.shape == (N_BINS,) and counts.min() >= 0
+    if not fits or sum(counts.tolist()) > most:  # in integers that do not wrap around
         raise ModelFileError("the scores of its entries are not what belongs there")
     return counts
 

@@ -24,7 +24,8 @@ def check_within(within: Any, parameter: str = "within") -> None:
     if within is None:
         return
     if not isinstance(within, tuple | list) or len(within) != 2:
-        raise InputError(f"{parameter} must be None or a pair of arrays, the labels of X and of Y; got {within!r:.80}")
+        got = " ".join(repr(within).split())
+        raise InputError(f"{parameter} must be None or a pair of arrays, the labels of X and of Y; got {got:.80}")
     for name, labels in zip("XY", within, strict=True):
         check_labels(labels, parameter, f"sample of {name}")
 
@@ -39,7 +40,7 @@ def check_labels(labels: Any, name: str, what: str, n: int | None = None) -> NDA
     if entries is None or not flat or (n is not None and len(entries) != n):
         wanted = "one label" if n is None else f"{n} labels, one"
         shape = getattr(labels, "shape", None) or (f"{len(entries)} entries" if flat and entries else labels)
-        raise InputError(f"{name} must have {wanted} for each {what}; got {shape!s:.60}")
+        raise InputError(f"{name} must have {wanted} for each {what}; got {' '.join(str(shape).split()):.60}")
     missing = sum(_is_missing(entry) for entry in entries)
     if missing:
         raise InputError(f"{name} must have a label for each {what}; {missing} have none")
