@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from occamap.maps import MongeMap
 
 Ints = NDArray[np.int64]
 
@@ -36,6 +39,17 @@ def complementary_halves(groups: Ints, others: Ints, count: int, rng: np.random.
         parts = [[_halved(rows, rng) for rows in side] for side in members]
         halves += [Half(*(np.concatenate([part[k] for part in side]) for side in parts)) for k in (0, 1)]
     return halves[:count]
+
+
+def strata_of(like: MongeMap, side: int, n: int, groups: Ints | None = None) -> Ints:
+    """Codes of the cells of a side (0: X, 1: Y) that differ in any of these: their group, their group in `within`, and
+    their replicate. Halves of each keep what a map needs on both sides."""
+    found = np.zeros(n, np.int64) if groups is None else groups
+    for labels in (like.within, like.replicate):
+        if labels is not None:
+            codes = np.unique(np.asarray(labels[side]), return_inverse=True)[1]
+            found = np.unique(np.stack([found, codes]), axis=1, return_inverse=True)[1].ravel()
+    return found
 
 
 def _halved(rows: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ from scipy import special
 from sklearn.base import clone
 
 from occamap._kernels.columns import column_sums
-from occamap.genes.halves import complementary_halves
+from occamap.genes.halves import complementary_halves, strata_of
 from occamap.maps import MongeMap
 from occamap.maps.evidence import BINS_PER_UNIT, Threshold
 
@@ -18,6 +18,7 @@ HALF = 0.5
 EXPECTED = np.arange(1.25, 4.51, 0.25)  # scores whose frequency is compared with that of a normal distribution
 FEWEST_BEYOND = 50  # entries that a frequency is read from: neighbouring ones are alike
 MOST = 1_000  # cells of a half: fewer make more noise, which is on the safe side
+FEW = 20  # cells of a group or replicate that are kept if there are more cells than that
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,25 @@ def null_maps(like: MongeMap, X: Any, rng: np.random.Generator, count: int = 3) 
 
 
 def _null_map(like: MongeMap, X: Any, rng: np.random.Generator) -> tuple[Any, MongeMap]:
-    """The displacements of one half, and the map to the other."""
-    order = rng.permutation(X.shape[0])
-    middle = X.shape[0] // 2
-    rows, others = np.sort(order[:middle][:MOST]), np.sort(order[middle:][:MOST])
-    if like.within is not None:  # of every group, cells on both sides
-        _, groups = np.unique(like.within[0], return_inverse=True)
-        rows, others = (half.rows for half in complementary_halves(groups, np.zeros(2, int), 2, rng))
+    """The displacements of one half, and the map to the other; each half has cells of all groups and replicates."""
+    strata = strata_of(like, 0, X.shape[0])
+    halves = complementary_halves(strata, np.zeros(2, int), 2, rng)
+    rows, others = (_thinned(half.rows, strata, rng) for half in halves)
     source, target = X[rows], X[others]
     fitted = _half_map(like, rows, others).fit(source, target)
     return fitted.displacement(source), fitted
+
+
+def _thinned(rows: Any, strata: Any, rng: np.random.Generator) -> Any:
+    """At most 1,000 of these cells, and some more where strata are small."""
+    if rows.size <= MOST:
+        return rows
+    kept = []
+    for stratum in np.unique(strata[rows]):
+        mine = rows[strata[rows] == stratum]
+        count = max(min(mine.size, FEW), round(mine.size * MOST / rows.size))
+        kept.append(rng.choice(mine, count, replace=False))
+    return np.sort(np.concatenate(kept))
 
 
 def _share(moves: Any) -> Any:
@@ -105,5 +115,6 @@ def _as_rare(threshold: Threshold) -> tuple[float, ...]:
     beyond = np.cumsum(threshold.counts[::-1])[::-1]
     wanted = 2 * special.ndtr(-EXPECTED) * threshold.n_tested
     bins = np.searchsorted(-beyond, -wanted)  # the first score that fewer entries reach
-    scores = np.where(wanted >= FEWEST_BEYOND, bins / BINS_PER_UNIT, 0.0)
+    # all scores below 1 are in one bin
+    scores = np.where((wanted >= FEWEST_BEYOND) & (bins >= BINS_PER_UNIT), bins / BINS_PER_UNIT, 0.0)
     return tuple(float(score) for score in scores)

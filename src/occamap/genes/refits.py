@@ -17,7 +17,7 @@ from occamap._memory import Budget, available
 from occamap._validate import check_samples
 from occamap._workers import Workers, count_jobs
 from occamap.errors import MemoryBudgetError, NotConvergedWarning
-from occamap.genes.halves import Half, complementary_halves
+from occamap.genes.halves import Half, complementary_halves, strata_of
 from occamap.maps import MongeMap
 from occamap.maps.matching import learn_coordinates
 from occamap.maps.monge_map import TIES
@@ -48,10 +48,7 @@ def subsampled_means(
     Subsamples × groups × genes, in the order of `complementary_halves`. `like` has the parameters of the maps. They are
     fitted side by side, a thread each, or one after the other: within a budget, or by the workers of a cluster.
     """
-    strata, others = groups, np.zeros(Y.shape[0], int)
-    if like.within is not None:  # each half has cells of every group that cells are matched within
-        mine, others = (np.unique(labels, return_inverse=True)[1] for labels in like.within)
-        strata = np.unique(np.stack([groups, mine]), axis=1, return_inverse=True)[1].ravel()
+    strata, others = strata_of(like, 0, X.shape[0], groups), strata_of(like, 1, Y.shape[0])
     halves = complementary_halves(strata, others, subsamples, rng)
     return refitted_means(like, X, Y, groups, halves, tick, client)
 
