@@ -357,7 +357,7 @@ def test_alignment_is_restored_in_place():
 
 
 def test_what_travels_says_how_large_it_is_and_takes_nothing_else_along(cells):
-    protocol, [condition, _] = check_protocol(cells, **_defaults(), **ASKED_OF_PROTOCOL)
+    protocol, [condition, _], _ = check_protocol(cells, **_defaults(), **ASKED_OF_PROTOCOL)
     shared = Preparation(cells, protocol, None, 2)(condition, lambda: None)
     with Workers(1) as workers:
         held = Held(shared, 0, workers, lambda _: None)

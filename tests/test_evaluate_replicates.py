@@ -170,7 +170,7 @@ def test_drops_cells_without_entry(cells):
     nameless = np.zeros(cells.n_obs, bool)
     nameless[[0, 5, 90]] = True
     cells.obs["donor"] = cells.obs["donor"].where(~nameless)
-    with pytest.warns(InputWarning, match="3 cells have no entry in 'donor': left out of the evaluation"):
+    with pytest.warns(InputWarning, match="3 cells have no replicate in 'donor': left out of the evaluation"):
         table = oc.evaluate(cells, **BY_DONOR)
     pd.testing.assert_frame_equal(table, oc.evaluate(cells[~nameless].copy(), **BY_DONOR))
 
@@ -222,9 +222,7 @@ def refused(cells, message, **changed):
 
 def test_rejects_one_donor(cells):
     cells.obs["donor"] = "anna"
-    refused(
-        cells, "must be a column with several values; .* only 'anna' .*: name the column of the donors, or evaluate"
-    )
+    refused(cells, "must be a column with several values; .* only 'anna' .*: name .* donors, or leave replicate out")
 
 
 def test_rejects_no_donor(cells):
@@ -234,9 +232,7 @@ def test_rejects_no_donor(cells):
 
 def test_rejects_two_donors(cells):
     cells.obs["donor"] = [DONORS[i % 2] for i in range(cells.n_obs)]
-    refused(
-        cells, r"at least 3 values with both .* too few: 'treated \(2\)': name other .* or evaluate on random splits"
-    )
+    refused(cells, r"at least 3 values with both .* too few: 'treated \(2\)': name other .* or leave replicate out")
 
 
 def test_rejects_donors_on_one_side(cells):
@@ -318,7 +314,7 @@ def test_page_says_who_was_left_out(saved):
     names = "anna, ben <b>, cem and dora"
     assert "Over 1 condition, with 4 replicates (donor) left out one at a time, ℓ1" in text
     assert "Means over 4 replicates (donor), left out one at a time." in text
-    assert f"so scores hold for other replicates: {names}. Each number is a mean over 4 replicates" in text
+    assert f"for replicates that the map has not seen: {names}. Each number is a mean over 4 replicates" in text
     assert f"4 replicates were left out one at a time ({names}), with occamap" in text
     assert "random split" not in text
     spread = table.loc[table["method"] == "l1", "divergence"].std()
@@ -335,7 +331,7 @@ def test_page_lists_donors_by_condition(saved):
     run.record.result["conditions"] = ["A: x", "B: x"]
     run.record.result["replicates"] = [["anna", "cem"], [f"d{i}" for i in range(23)]]
     text = html.unescape(page(run).decode())
-    assert "other replicates: A: x: anna and cem; B: x: d0, d1," in text
+    assert "has not seen: A: x: anna and cem; B: x: d0, d1," in text
     assert "d18, d19 and 3 more. Each number is a mean over 2 to 23 replicates" in text
 
 

@@ -22,7 +22,7 @@ import occamap as oc
 from occamap._memory import Budget
 from occamap._validate import check_samples
 from occamap._workers import Workers
-from occamap.errors import InputError, MemoryBudgetError
+from occamap.errors import InputError, InputWarning, MemoryBudgetError
 
 anndata = pytest.importorskip("anndata")
 pytest.importorskip("pyarrow")
@@ -75,7 +75,7 @@ def shared_of(cells, label, **changed):
     work = ("adata", "out", "max_memory", "n_jobs", "verbose", "tick", "client")
     asked = {name: entry.default for name, entry in names.items() if name not in work}
     asked |= {**ASKED, **{name: value for name, value in SMALL.items() if name in asked}, **changed}
-    protocol, conditions = check_protocol(cells, **asked)
+    protocol, conditions, _ = check_protocol(cells, **asked)
     [condition] = [condition for condition in conditions if condition.label == label]
     return Preparation(cells, protocol, None, None)(condition, lambda: None)
 
@@ -489,12 +489,19 @@ def test_bad_input_is_told_before_the_work(cells, case):
         oc.evaluate(cells, **{**ASKED, **SMALL, **changed}, tick=lambda done, total: pytest.fail("it began"))
 
 
-def test_too_few_cells_are_named(cells):
+def test_small_groups_are_left_out_and_named(cells):
     few = cells[~((cells.obs["line"] == "B/2") & (cells.obs["drug"] == "x") & (np.arange(cells.n_obs) % 8 > 0))].copy()
-    with pytest.raises(
-        InputError, match=r"at least 10 cells of both groups; too few: 'B/2: x \(60 control and 5 target"
-    ):
-        oc.evaluate(few, **ASKED, **SMALL)
+    with pytest.warns(InputWarning, match=r"left out of the evaluation: 'B/2: x \(60 control and 5 target cells\)'"):
+        table = oc.evaluate(few, **ASKED, **SMALL)
+    assert "B/2: x" not in set(table["condition"])
+    assert {"A: x", "B/2: y"} <= set(table["condition"])
+
+
+def test_too_few_cells_are_named(cells):
+    few = cells[~((cells.obs["drug"] == "x") & (np.arange(cells.n_obs) % 12 > 0))].copy()
+    asked = {**ASKED, "within": None}
+    with pytest.raises(InputError, match=r"at least 10 cells of both groups; too few: 'x \(\d+ control and \d target"):
+        oc.evaluate(few, **asked, **SMALL)
 
 
 def test_cells_that_do_not_differ_are_told():

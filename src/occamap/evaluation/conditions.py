@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from occamap.errors import InputError
 from occamap.evaluation.held_out import FEWEST_CELLS, FEWEST_REPLICATES, RandomSplits, ReplicateSplits, leave_one_out
-from occamap.tl.cells import Rows, labels, pair_of, rows_of, some
+from occamap.tl.cells import Rows, labels, pair_of, replicate_labels, rows_of, some
 
 FEWEST = 10  # cells of each group: two to test on, at a fifth
 
@@ -35,8 +35,11 @@ def _key(within: str, target: str) -> str:
     return json.dumps([within, target])
 
 
-def find_conditions(adata: Any, targets: Any, asked: dict[str, Any]) -> list[Condition]:
-    """Every target within every group that has cells of it."""
+def find_conditions(adata: Any, targets: Any, asked: dict[str, Any]) -> tuple[list[Condition], list[str]]:
+    """Every target within every group that has cells of it, and what is left out.
+
+    Within groups, conditions that are too small are left out if others are not; otherwise they are refused.
+    """
     groupby, control, within, replicate = (asked[name] for name in ("groupby", "control", "within", "replicate"))
     groups = labels(adata, groupby)
     rows_of(adata, groupby, control, "control")
@@ -47,7 +50,7 @@ def find_conditions(adata: Any, targets: Any, asked: dict[str, Any]) -> list[Con
         raise InputError(f"targets must be one or several groups in adata.obs[{groupby!r}] beside the control")
     pairs = {str(target): pair_of(adata, groupby, control, target) for target in wanted}
     kinds = np.full(adata.n_obs, "") if within is None else labels(adata, within, "within")
-    replicates = None if replicate is None else labels(adata, replicate, "replicate")
+    replicates = None if replicate is None else replicate_labels(adata, replicate, groupby)
     if replicates is not None:
         _check_several(replicates, np.concatenate([rows for pair in pairs.values() for rows in pair]), replicate)
     found, small = [], []
@@ -69,13 +72,22 @@ def find_conditions(adata: Any, targets: Any, asked: dict[str, Any]) -> list[Con
             else:
                 splits = leave_one_out(replicates[rows], replicates[theirs])
             found.append(Condition(label, str(kind), target, rows, theirs, splits))
+    small_groups = (
+        f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: drop "
+        "their cells, or name the other groups as targets"
+    )
+    if small and (within is None or not found):
+        raise InputError(small_groups)
+    kept, few, unjudged = _with_enough_replicates(found)
+    if (few or unjudged) and (within is None or not kept):
+        _refuse_replicates(few, unjudged)
+    left_out = []
     if small:
-        raise InputError(
-            f"each condition must have at least {FEWEST} cells of both groups; too few: {some(small)}: drop "
-            "their cells, or name the other groups as targets"
-        )
-    _check_replicates(found)
-    return found
+        left_out.append(f"Fewer than {FEWEST} control or target cells, left out of the evaluation: {some(small, 10)}.")
+    if few or unjudged:
+        listed = some([f"{label} ({count})" for label, count in [*few, *unjudged]], 10)
+        left_out.append(f"Too few replicates ({replicate}), left out of the evaluation (replicates): {listed}.")
+    return kept, left_out
 
 
 def _without_entry(entries: NDArray[Any]) -> NDArray[np.bool_]:
@@ -93,29 +105,36 @@ def _check_several(replicates: Any, rows: Rows, column: str) -> None:
         )
 
 
-def _check_replicates(conditions: list[Condition]) -> None:
-    """Raise unless each condition has enough replicates to learn from and to be judged on."""
-    few, unjudged = [], []
+def _with_enough_replicates(
+    conditions: list[Condition],
+) -> tuple[list[Condition], list[tuple[str, int]], list[tuple[str, int]]]:
+    """Conditions with enough replicates, those with too few to learn from, and those with too few to be judged on."""
+    kept, few, unjudged = [], [], []
     for condition in conditions:
         splits = condition.splits
-        if not isinstance(splits, ReplicateSplits):
-            continue
-        both = len(splits) + len(splits.small)
+        both = len(splits) + len(splits.small) if isinstance(splits, ReplicateSplits) else FEWEST_REPLICATES
         if both < FEWEST_REPLICATES:
-            few.append(f"{condition.label} ({both})")
-        elif len(splits) < 2:
-            unjudged.append(f"{condition.label} ({len(splits)})")
+            few.append((condition.label, both))
+        elif isinstance(splits, ReplicateSplits) and len(splits) < 2:
+            unjudged.append((condition.label, len(splits)))
+        else:
+            kept.append(condition)
+    return kept, few, unjudged
+
+
+def _refuse_replicates(few: list[tuple[str, int]], unjudged: list[tuple[str, int]]) -> None:
+    """Raise, as these conditions have too few replicates."""
+    few_named, unjudged_named = ([f"{label} ({count})" for label, count in part] for part in (few, unjudged))
     remedy = "name other groups as targets, or leave replicate out for random splits"
     if few:
         raise InputError(
             f"replicate must have at least {FEWEST_REPLICATES} values with both control and target cells in each "
-            f"condition; too few: {some(few)}: {remedy}"
+            f"condition; too few: {some(few_named)}: {remedy}"
         )
-    if unjudged:
-        raise InputError(
-            f"replicate must have at least 2 values with {FEWEST_CELLS} control and {FEWEST_CELLS} target cells in "
-            f"each condition, so that they can be left out; too few: {some(unjudged)}: {remedy}"
-        )
+    raise InputError(
+        f"replicate must have at least 2 values with {FEWEST_CELLS} control and {FEWEST_CELLS} target cells in "
+        f"each condition, so that they can be left out; too few: {some(unjudged_named)}: {remedy}"
+    )
 
 
 def notes_on_splits(adata: Any, asked: Any, conditions: list[Condition]) -> tuple[list[str], list[str]]:
@@ -124,10 +143,10 @@ def notes_on_splits(adata: Any, asked: Any, conditions: list[Condition]) -> tupl
     if column is None:
         return [], []
     warned, noted = [], []
-    groups, nameless = labels(adata, asked.groupby), _without_entry(labels(adata, column, "replicate"))
+    groups, nameless = labels(adata, asked.groupby), _without_entry(replicate_labels(adata, column))
     count = int(np.isin(groups.astype(str), [asked.control, *asked.targets])[nameless].sum())
     if count:
-        have = "1 cell has no entry" if count == 1 else f"{count:,} cells have no entry"
+        have = "1 cell has no replicate" if count == 1 else f"{count:,} cells have no replicate"
         warned.append(f"{have} in {column!r}: left out of the evaluation.")
     small, one_sided = [], []
     for condition in conditions:

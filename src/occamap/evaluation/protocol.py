@@ -97,8 +97,8 @@ def check_protocol(
     epsilon: Any,
     close_ups: Sequence[str],
     **rest: Any,
-) -> tuple[Protocol, list[Condition]]:
-    """The protocol and its conditions, or an error that names the argument."""
+) -> tuple[Protocol, list[Condition], list[str]]:
+    """The protocol, its conditions and what is left out of them, or an error that names the argument."""
     check_adata(adata)
     names = several(costs, "costs")
     for name in names:
@@ -135,7 +135,7 @@ def check_protocol(
         rest["hvg"] = check_count(rest["hvg"], "hvg", 2)
         if rest["hvg"] > adata.n_vars:
             raise InputError(f"hvg must be at most the number of genes, {adata.n_vars:,}; got {rest['hvg']}")
-    found = find_conditions(adata, targets, rest)
+    found, left_out = find_conditions(adata, targets, rest)
     shown = tuple(str(label) for label in several(close_ups, "close_ups"))
     unknown = [label for label in shown if label not in {condition.label for condition in found}]
     if unknown:
@@ -152,7 +152,7 @@ def check_protocol(
         close_ups=shown,
         **plain,
     )
-    return protocol, found
+    return protocol, found, left_out
 
 
 def _check_splits(replicate: Any, splits: Any, test_size: Any) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def evaluate(
         if isinstance(adata, str | os.PathLike):
             file, adata = adata, _h5ad.read(adata, "adata", backed=max_memory is not None)
             files.enter_context(_h5ad.using(adata, file, "adata"))
-        protocol, conditions = check_protocol(
+        protocol, conditions, left_out = check_protocol(
             adata,
             groupby=groupby,
             control=control,
@@ -175,6 +175,7 @@ def evaluate(
         content = digest(adata, layer, columns)
         data = DataFile(str(path or ""), content, adata.shape)
         warned, noted = notes_on_splits(adata, protocol, conditions)
+        warned = [*left_out, *warned]
         for text in warned:
             warnings.warn(text, InputWarning, stacklevel=2)
         store = files.enter_context(Store(out, protocol, data, conditions, warned, noted))
