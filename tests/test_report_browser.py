@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -242,7 +243,15 @@ def test_choosing_a_group_shows_its_genes(read, fitted):
     rows = np.flatnonzero(cells["group"] == TYPES[0])
     expected = chosen(fitted, rows.tolist())
     half = int((expected["share"] >= 0.5).sum())
-    assert reader.text("#said") == f"{rows.size} cells ({TYPES[0]}): {half} genes move in at least half of them."
+    name = json.loads((fitted.parent / "run.json").read_text(encoding="utf-8"))["files"]["genes_by"]
+    table = pd.read_csv(fitted.parent / name, index_col=[0, 1], keep_default_na=False, na_values="")
+    tested = table.loc[TYPES[0]]
+    told = f"{rows.size} cells ({TYPES[0]}): {half} genes move in at least half of them."
+    assert reader.text("#said") == f"{told} {(tested['q'] <= 0.1).sum()} genes respond there (q ≤ 0.1)."
+    shown = zip(reader.rows()[:5], reader.column("chosen: difference"), reader.column("chosen: q"), strict=False)
+    for name, difference, q in shown:
+        assert float(difference.replace("−", "-")) == pytest.approx(tested.loc[name, "difference"], abs=0.006)
+        assert float(q.replace("−", "-")) == pytest.approx(tested.loc[name, "q"], rel=0.5)
     for name, mean in zip(reader.rows()[:5], reader.column("chosen: mean")[:5], strict=True):
         assert float(mean.replace("−", "-")) == pytest.approx(expected.loc[name, "mean"], abs=0.03)
 

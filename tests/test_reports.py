@@ -351,6 +351,29 @@ def test_shares_by_group(saved_runs):
     np.testing.assert_allclose(words.group_shares(seen), expected)
 
 
+def test_what_was_tested_in_each_group_is_in_the_page(saved_runs, tmp_path, monkeypatch):
+    run, folder = read(saved_runs["fit"])
+    seen = view.view(run)
+    table = pd.read_csv(folder / run.record.files["genes_by"], index_col=[0, 1], keep_default_na=False, na_values="")
+    for name in ("difference", "log2_fold_change", "q"):
+        held = seen.arrays[f"group_{name}"].reshape(len(seen.groups[0]), len(seen.genes))
+        for k, group in enumerate(seen.groups[0]):
+            expected = table[name].loc[group].loc[seen.genes.index]
+            np.testing.assert_allclose(held[k], expected, rtol=1e-6)
+    monkeypatch.setattr(sys.modules["occamap.reports.saved"], "GROUPED", 10)
+    assert "group_q" not in view.view(read(saved_runs["fit"])[0]).arrays
+
+
+def test_a_page_needs_no_table_of_groups(saved_runs, tmp_path):
+    folder = copied(saved_runs, "fit", tmp_path)
+    by = folder / RunRecord.read(folder).files["genes_by"]
+    by.unlink()
+    oc.report(folder, tmp_path / "page.html")
+    shutil.copy(folder / "genes.csv", by)
+    with pytest.raises(RunFileError, match="is not the file that the run wrote"):
+        oc.report(folder)
+
+
 def test_mass_that_stays_within_groups(saved_runs):
     run, _ = read(saved_runs["fit"])
     weights = run.model.weights(run.model._source.csr())

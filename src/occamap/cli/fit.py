@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from math import isnan
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -213,6 +214,8 @@ def show(done: FitRun, seconds: float) -> None:
         out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
     if "n_genes_found" in result:
         out.print(Text(found_words(result, done.record.parameters["replicate"])), soft_wrap=True)
+    for line in group_lines(result, done.record.parameters["by"]):
+        out.print(line, soft_wrap=True)
     if "null" in result:
         out.print(Text(null_words(result)), soft_wrap=True)
     if result.get("n_frozen"):
@@ -242,6 +245,8 @@ def neighbourhood_words(found: dict[str, Any], by: str | None) -> str:
 
 def rate_words(result: dict[str, Any]) -> str:
     """What the penalty of the entries is, in a sentence."""
+    if not result["n_tested"]:
+        return "No entry (cell × gene) could be tested, so nothing moves."
     rate = f"a false-discovery rate of {100 * result['fdr']:.3g} % over {result['n_tested']:,} entries"
     if result["critical"] is None:
         return f"No entry (cell × gene) stands out from noise at {rate}."
@@ -259,6 +264,18 @@ def found_words(result: dict[str, Any], replicate: str | None) -> str:
         f"{words}. Cells are not replicates: this holds for new cells of the same donors, not for new donors. "
         "If cells come from several donors, name their column with --replicate."
     )
+
+
+def group_lines(result: dict[str, Any], by: str | None) -> list[Text]:
+    """How many genes respond in each group, and which of them most."""
+    parts = result.get("responses")
+    if not parts:
+        return []
+    lines = [Text("Genes that respond, by ") + literal(by) + Text(" (q-values are over all genes of all groups):")]
+    for name, found in sorted(parts.items(), key=lambda part: (-part[1]["n_genes_found"], part[0])):
+        first = literal(", ".join(found["first"]), longest=200) if found["first"] else Text("none")
+        lines.append(Text(f"  {found['n_genes_found']:6,}  ") + literal(name, longest=60) + Text(": ") + first)
+    return lines
 
 
 def null_words(result: dict[str, Any]) -> str:
@@ -294,11 +311,17 @@ def gene_rows(table: object) -> Table:
     for head in heads:
         drawn.add_column(head, justify="right")
     for row in rows:
-        difference = f"{row['difference']:+.2f} ({row['difference_low']:+.2f} to {row['difference_high']:+.2f})"
-        numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", difference, f"{row['q']:.2g}"
+        difference = f"{row['difference']:+.2f}"
+        if not isnan(row["q"]):
+            difference += f" ({row['difference_low']:+.2f} to {row['difference_high']:+.2f})"
+        numbers = f"{row['share']:.0%} of cells", f"{row['mean']:+.3f}", difference, _q(row)
         stable = (f"{row['frequency']:.0%} of halves",) if halves else ()
         drawn.add_row(literal(row["gene"], longest=30), *numbers, *stable)
     return drawn
+
+
+def _q(row: dict[str, Any]) -> str:
+    return "–" if isnan(row["q"]) else f"{row['q']:.2g}"
 
 
 def sets_words(used: dict[str, Any]) -> str:
@@ -319,7 +342,7 @@ def pathway_rows(table: object) -> Table:
     drawn.add_column("by")
     for row in table.reset_index().to_dict("records"):  # type: ignore[attr-defined]
         numbers = f"{row['n_genes']:,}", f"{row['share']:.0%} of cells", f"{row['mean_genes']:.0%} of genes"
-        moved = f"{row['shift']:.3f}", f"{row['mean']:+.3f}", f"{row['q']:.2g}"
+        moved = f"{row['shift']:.3f}", f"{row['mean']:+.3f}", _q(row)
         drawn.add_row(literal(row["pathway"], longest=40), *numbers, *moved, literal(row["top_genes"], longest=40))
     return drawn
 

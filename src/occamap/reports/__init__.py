@@ -2,6 +2,6 @@
 
 from occamap.reports.build import NAME, page, report
 from occamap.reports.html import check_packages
-from occamap.reports.saved import Run
+from occamap.reports.saved import Run, grouped
 
-__all__ = ["NAME", "Run", "check_packages", "page", "report"]
+__all__ = ["NAME", "Run", "check_packages", "grouped", "page", "report"]

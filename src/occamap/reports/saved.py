@@ -16,6 +16,7 @@ from occamap.maps import MongeMap, load
 from occamap.run_record import NAME, RunRecord, sha256
 
 LARGEST, HEAD = 2**28, 2**14  # bytes of a table, and of its first line
+GROUPED = 400_000  # groups × genes whose tests a page holds
 TEXTS = (
     *("cell", "group", "gene", "status", "message", "epsilon_rule", "method", "within", "target", "direction"),
     "replicate",
@@ -51,8 +52,20 @@ def read(run: Any) -> tuple[Run, Path]:
         raise RunFileError(f"{str(record_at)!r} is of a command {record.command[:40]!r}; pages are made of {known}")
     wanted = ["csv"] if record.command == "evaluate" else ["genes", "cells", "targets", "choice", "path"]
     tables = {part: _table(directory, record, part) for part in wanted if part in record.files}
+    there = "genes_by" in record.files and (directory / record.files["genes_by"]).is_file()
+    if there and grouped(tables.get("cells"), record):
+        tables["genes_by"] = _table(directory, record, "genes_by")
     model = None if record.command == "evaluate" else _model(directory, record)
     return Run(record, tables, model), directory
+
+
+def grouped(cells: pd.DataFrame | None, record: RunRecord) -> bool:
+    """Whether a page has room for what was tested in each group of cells."""
+    genes = record.result.get("n_genes")
+    if cells is None or "group" not in cells or not isinstance(genes, int):
+        return False
+    names = {name for name in cells["group"] if isinstance(name, str) and name}
+    return len(names) * genes <= GROUPED
 
 
 def _file(directory: Path, record: RunRecord, part: str) -> Path:
@@ -73,6 +86,7 @@ def _model(directory: Path, record: RunRecord) -> MongeMap:
 def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
     """A table as it was written: names stay text, whatever they look like, and no entry is NaN in numbers alone."""
     path = _file(directory, record, part)
+    texts = (*TEXTS, record.parameters.get("by")) if part == "genes_by" else TEXTS
     with path.open("rb") as stream:
         content = stream.read(LARGEST + 1)
     if len(content) > LARGEST:
@@ -86,14 +100,16 @@ def _table(directory: Path, record: RunRecord, part: str) -> pd.DataFrame:
             raise RunFileError(f"{str(path)!r} is not a table of a run: its lines are shorter than its head")
         table = pd.read_csv(
             io.BytesIO(content),
-            dtype={name: str for name in names if name in TEXTS},
+            dtype={name: str for name in names if name in texts},
             keep_default_na=False,
             compression=None,
             index_col=False,
             skip_blank_lines=False,
-            na_values={name: [""] for name in names if name not in TEXTS},
+            na_values={name: [""] for name in names if name not in texts},
             float_precision="round_trip",
         )
     except (ValueError, UnicodeError, OverflowError) as error:
         raise RunFileError(f"{str(path)!r} is not a table that can be read: {one_line(error)}") from error
+    if part == "genes_by" and "gene" in table.columns:
+        return table.set_index([table.columns[0], "gene"])
     return table.set_index("gene") if part == "genes" and "gene" in table.columns else table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,12 +67,13 @@ def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
 
 def in_short(items: list[Item]) -> str:
     """Which of them ask for care."""
-    care = list(dict.fromkeys(item.what for item in items if item.level == CARE))
+    care, count = Counter(item.what for item in items if item.level == CARE), len(items)
     if not care:
-        return f"all {len(items)} checks passed."
-    rest, told = sum(item.level == CARE for item in items), listed([what[0].lower() + what[1:] for what in care])
+        return f"all {count} checks passed."
+    names = [what[0].lower() + what[1:] + (f" ({number})" if number > 1 else "") for what, number in care.items()]
+    rest = care.total()
     need = "needs" if rest == 1 else "need"
-    return f"{len(items) - rest} of {len(items)} checks passed; {rest} {need} attention: {told}."
+    return f"{count - rest} of {count} checks passed; {rest} {need} attention: {listed(names)}."
 
 
 def _targets(effective: float, of: int) -> Item:
@@ -156,10 +158,10 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
     return Item(FINE, "Error rate", f"{told} The plot shows observed against expected scores.", lines)
 
 
-def _points(expected: Sequence[float], observed: Sequence[float]) -> str:
+def _points(expected: Sequence[float], observed: Sequence[float | None]) -> str:
     """A line of observed against expected scores up to 5, without those that could not be told."""
     pairs = zip(expected, observed, strict=True)
-    return " ".join(f"{20 * x:.1f},{100 - 20 * min(y, 5.0):.1f}" for x, y in pairs if y > 0)
+    return " ".join(f"{20 * x:.1f},{100 - 20 * min(y, 5.0):.1f}" for x, y in pairs if y)
 
 
 def _stability(record: RunRecord, view: View) -> list[Item]:
@@ -176,13 +178,18 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
         f"Of the first {len(first)} genes, {always} are among the first {top} in each of {count} fits to a random half "
         "of the cells."
     )
+    stable = None
     if "expected_false" in view.genes:
         stable = int((view.genes["expected_false"] <= 1).sum())
         told += (
             f" {stable} genes are among them so often that at most one of these is expected to be there by chance."
         )
+        moving = int((view.genes["share"] > 0).sum())
+        if stable == 0 and moving < 3 * int(top or 0):
+            told += f" {moving:,} genes move, too few for lists of {top}: lists of {max(1, moving // 3)} would say "
+            told += "more."
     told += " This is about the cells that were drawn, not about donors or batches."
-    return [Item(FINE if always >= SURE * len(first) else CARE, "Stability", told)]
+    return [Item(FINE if always >= SURE * len(first) and stable != 0 else CARE, "Stability", told)]
 
 
 def _matching(record: RunRecord, view: View) -> list[Item]:

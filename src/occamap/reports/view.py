@@ -31,6 +31,7 @@ FEW = 50  # cells or genes of which all components are cheap
 LEAST = 1e-9  # of the largest variance: what is below is rounding
 NOBODY = "(no entry)"
 TINY = "q", "wilcoxon_p_adjusted"  # smaller than single precision can hold
+TESTED = "difference", "log2_fold_change", "q"  # of a gene in each group
 NUMBERS = (  # of a gene
     "share", "mean", "low", "high", "difference", "difference_low", "difference_high", "log2_fold_change", "q",
     "observed", "frequency", "expected_false", "wilcoxon_p_adjusted",
@@ -89,6 +90,9 @@ def view(run: Run) -> View:
         "held": float(squares[places[held["kept"]]].sum() / whole) if whole else 1.0,
     }
     groups = _groups(run, mine, theirs, header, arrays)
+    if groups is not None and "genes_by" in run.tables:
+        arrays |= _by_group(run.tables["genes_by"], groups[0], names)
+        header["rate"] = run.record.result.get("false_discovery_rate")
     return View(genes, mine.size, groups, _shift(genes, places, X, Y), header, arrays)
 
 
@@ -202,6 +206,19 @@ def _groups(
         arrays["group_beyond"] = codes[1][theirs]
     sizes = [np.bincount(part, minlength=len(names)).tolist() for part in codes]
     return names, sizes[0], sizes[1] if codes[1].size else []
+
+
+def _by_group(table: pd.DataFrame, groups: list[str], genes: list[str]) -> Arrays:
+    """What was tested in each group: groups × genes, NaN for groups without control cells."""
+    if table.index.nlevels != 2 or not set(TESTED) <= set(table.columns):
+        raise RunFileError("the table of genes by group does not belong to the run: run it again")
+    rows = pd.MultiIndex.from_arrays([table.index.get_level_values(level).astype(str) for level in range(2)])
+    wanted = rows.get_indexer(pd.MultiIndex.from_product([groups, genes]))
+    try:
+        columns = {name: np.append(table[name].to_numpy(np.float64), np.nan)[wanted] for name in TESTED}
+    except (ValueError, TypeError) as error:
+        raise RunFileError(f"the table of genes by group holds what is no number: {error}") from error
+    return {f"group_{name}": values.astype(_kind(name)) for name, values in columns.items()}
 
 
 def _labels(table: pd.DataFrame) -> list[str]:

@@ -110,7 +110,6 @@ def methods(record: RunRecord, view: View) -> str:
     source = asked["layer"] or "X"
     counts = NORMALISED if asked["counts"] == "normalize" else ""
     gamma = "" if result["gamma"] is None else f", γ = {result['gamma']:.4g}"
-    gamma += _rate(result)
     how = ""
     if record.command == "path":
         how = f" γ was chosen among {len(result['gammas'])} values, on {asked['splits']} splits of the cells."
@@ -125,7 +124,7 @@ def methods(record: RunRecord, view: View) -> str:
     relax += f" (relax = {asked['relax']:g})." if relax else ""
     zero = sparse and result["density"] < HALF
     prox = " Displacements are exactly zero in most genes of a cell." if zero else ""
-    cost = COSTS.get(str(asked["cost"]), asked["cost"])
+    cost = COSTS.get(str(asked["cost"]), asked["cost"]) if result.get("fdr") is None else _rate(result)
     pooled = _resolution(asked, result)
     single = _of_genes(asked, result)
     return (
@@ -139,14 +138,14 @@ def methods(record: RunRecord, view: View) -> str:
 
 
 def _rate(result: dict[str, Any]) -> str:
-    """How the penalty follows from a false-discovery rate, if it does."""
-    if result.get("fdr") is None:
-        return ""
+    """The cost whose penalty follows from a false-discovery rate."""
     rate = f"a false-discovery rate of {result['fdr']:g} over all cells and genes (Benjamini-Hochberg)"
     if result["critical"] is None:
-        return f", with a penalty for each cell and gene; nothing stood out at {rate}"
-    penalty = f"the difference whose score is {result['critical']:.3g}"
-    return f", with a penalty for each cell and gene ({penalty}, in standard errors), for {rate}"
+        return f"½‖z‖² with an ℓ1 penalty of its own for each cell and gene; nothing stood out at {rate}"
+    return (
+        "½‖z‖² with an ℓ1 penalty of its own for each cell and gene, the difference whose score is "
+        f"{result['critical']:.3g} standard errors, for {rate}"
+    )
 
 
 def _tests(asked: dict[str, Any], result: dict[str, Any]) -> str:
@@ -169,6 +168,8 @@ def _resolution(asked: dict[str, Any], result: dict[str, Any]) -> str:
         text = f" Cells were matched on {match} principal components{groups}."
     elif match is not None:
         text = f" Cells were matched on the coordinates {asked.get('match')} of obsm{groups}."
+    if asked.get("replicate") is not None and result.get("fdr") is not None:
+        text += f" Before that, the means of replicates ({asked['replicate']}) were shifted towards the common mean."
     if found is not None:
         text += (
             f" Displacements are those of neighbourhoods of {found['effective']:,.0f} cells in effect (pool: "

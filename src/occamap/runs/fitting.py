@@ -19,12 +19,12 @@ from occamap._files import put_table
 from occamap._kept import keeping
 from occamap._optional import optional
 from occamap._record import versions
-from occamap.errors import InputWarning, NotConvergedWarning
+from occamap.errors import InputError, InputWarning, NotConvergedWarning
 from occamap.genes import Null, null_maps
 from occamap.genes.fold_changes import typical_shift
 from occamap.maps import MongeMap
 from occamap.reports import NAME as PAGE
-from occamap.reports import Run, check_packages, page
+from occamap.reports import Run, check_packages, grouped, page
 from occamap.run_record import NAME, DataFile, RunRecord
 from occamap.runs.directory import file_name, fingerprint, run_directory, writing
 from occamap.runs.heard import hearing
@@ -32,13 +32,14 @@ from occamap.runs.options import MapOptions, Question, Stage, check_subsamples, 
 from occamap.scale import connect
 from occamap.selection import MongeMapCV
 from occamap.tl.calibration import put_calibration
-from occamap.tl.cells import labels
+from occamap.tl.cells import labels, replicate_labels
 from occamap.tl.error_rates import RATE
 from occamap.tl.gene_table import gene_tables
 from occamap.tl.stored import critical, read, resolution
 
 KEY = "occamap"
 TOP = 50  # genes that count as found in a subsample
+FIRST = 3  # genes that are named for a group
 HALF = 0.5  # of the control cells
 FEWEST = 4  # control cells that have two halves
 SOME = 3  # frozen genes that a record names
@@ -100,7 +101,7 @@ def fit(
             if by is not None:
                 labels(adata, by, "by")
             if replicate is not None:
-                labels(adata, replicate, "replicate")
+                replicate_labels(adata, replicate, question.groupby)
             found = DataFile.of(path, adata.shape)
             asked = {"question": asdict(question), "map": asdict(filled), "by": by, "subsamples": subsamples}
             asked |= {"replicate": replicate, "on_cluster": dask is not None}
@@ -129,6 +130,8 @@ def fit(
                 files=files,
             )
             tables = {"genes": table, "cells": rows, "targets": targets}
+            if groups is not None and grouped(rows, record):
+                tables["genes_by"] = groups
             if filled.chosen:
                 tables["choice"] = candidates(model.selection_)
             with stage("drawing the page"):
@@ -219,14 +222,18 @@ def _sets_used(adata: Any) -> dict[str, Any]:
 
 
 def _by_group(adata: Any, groups: Any, by: str | None) -> dict[str, Any]:
-    """By group: which share of the mass is matched within it, and clear shifts of its typical gene (log2)."""
+    """By group: the share of mass that is matched within it, clear shifts of its typical gene (log2), its responses."""
     if groups is None or by is None:
         return {}
     stored, found = read(adata, KEY), labels(adata, by, "by")
+    rate = RATE if stored.entry["params"].get("fdr") is None else float(stored.entry["params"]["fdr"])
     sides = [(stored.cells(side), found[stored.rows(side)]) for side in ("control", "target")]
-    kept, shifts = dict[str, float](), dict[str, float]()
+    kept, shifts, responses = dict[str, float](), dict[str, float](), dict[str, Any]()
     for name in groups.index.get_level_values(0).dropna().unique():
         table = groups.loc[name]
+        if table["q"].notna().any():
+            genes = table[table["q"] <= rate].sort_values("difference", key=np.abs, ascending=False, kind="stable")
+            responses[str(name)] = {"n_genes_found": len(genes), "first": [str(gene) for gene in genes.index[:FIRST]]}
         if np.isfinite(table["matched_within"].iloc[0]):
             kept[str(name)] = float(table["matched_within"].iloc[0])
         own = [cells[np.flatnonzero(codes == name)] for cells, codes in sides]
@@ -235,7 +242,7 @@ def _by_group(adata: Any, groups: Any, by: str | None) -> dict[str, Any]:
         shift = typical_shift(table["log2_fold_change"].reindex(stored.names).to_numpy(), detected)
         if shift is not None and shift.is_clear:
             shifts[str(name)] = shift.median
-    return {"matched_within": kept, "shifts": shifts}
+    return {"matched_within": kept, "shifts": shifts, "responses": responses}
 
 
 def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:
@@ -245,8 +252,12 @@ def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stag
     if not subsamples or control.shape[0] < FEWEST:
         return None
     like = stored.unfitted().set_params(**settings)
-    with hearing(show=False), stage("null maps: control to control"):
-        found = null_maps(like, control, np.random.default_rng([seed, 1]))
+    try:
+        with hearing(show=False), stage("null maps: control to control"):
+            found = null_maps(like, control, np.random.default_rng([seed, 1]))
+    except InputError as error:  # a map is not lost because it cannot be checked
+        warnings.warn(f"The error rate cannot be checked by null maps: {error}", InputWarning, stacklevel=2)
+        return None
     if found.expected:
         put_calibration(adata, KEY, found)
     return found
@@ -302,7 +313,8 @@ def _result(
     compared: dict[str, Any] = {}
     if null is not None:
         beyond = int((table["mean"].abs() > null.largest_mean).sum())
-        compared = {"null": asdict(null) | {"width": null.width}, "n_genes_beyond_null": beyond}
+        observed = [[score or None for score in scores] for scores in null.observed]
+        compared = {"null": asdict(null) | {"observed": observed, "width": null.width}, "n_genes_beyond_null": beyond}
     return {
         **outcome(model),
         "match": resolution(model)["match"],

@@ -207,9 +207,12 @@ def parse_rate(text: str) -> float | str:
     if text in (AUTO, NONE):
         return text
     try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"fdr must be none or a number between 0 and 1, such as 0.1; got {text!r}") from error
+        rate = float(text)
+    except ValueError:
+        rate = float("nan")
+    if not 0 < rate < 1:
+        raise InputError(f"fdr must be none or a number between 0 and 1, such as 0.1; got {text!r}")
+    return rate
 
 
 def unless_none(value: Any) -> Any:

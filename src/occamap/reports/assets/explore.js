@@ -10,8 +10,8 @@ const GENE_COLUMNS = {
   low: { label: "low", kind: "move", help: "Lower end of a 95 % interval for the mean, from fits to halves of the cells" },
   high: { label: "high", kind: "move", help: "Upper end of a 95 % interval for the mean, from fits to halves of the cells" },
   difference: { label: "difference", kind: "move", help: "Mean of the matched target cells minus that of the control cells" },
-  difference_low: { label: "low", kind: "move", help: "Lower end of a 95 % interval for the difference, from the same test as q" },
-  difference_high: { label: "high", kind: "move", help: "Upper end of a 95 % interval for the difference, from the same test as q" },
+  difference_low: { label: "diff. low", kind: "move", help: "Lower end of a 95 % interval for the difference, from the same test as q" },
+  difference_high: { label: "diff. high", kind: "move", help: "Upper end of a 95 % interval for the difference, from the same test as q" },
   frequency: { label: "in first", kind: "share", help: "Share of the fits to halves of the cells in which the gene is among the first (50, if not asked otherwise)" },
   expected_false: { label: "false at most", kind: "number", help: "Upper bound on the expected number of false genes among all that are in the first as often as this one, or more often" },
   observed: { label: "observed", kind: "move", help: "Mean of the target minus mean of the control cells, without any map" },
@@ -32,6 +32,7 @@ class Explorer {
     this.shown = [true, true, true];
     this.gene = null;
     this.chosen = null; // 1 for each cell that is chosen, or null for all
+    this.group = null; // the number of the group that is chosen
     this.mode = data.groups ? "group" : "role";
   }
 
@@ -63,6 +64,14 @@ class Explorer {
       { key: "chosen_share", label: "chosen: moves in", kind: "share", help, value: (row) => (arrays.share[row] ? here.share[row] : 0) },
       { key: "chosen_mean", label: "chosen: mean", kind: "move", help, value: (row) => (arrays.share[row] ? here.mean[row] : 0), size },
     ];
+    if (this.group !== null && arrays.group_q) {
+      const at = this.group * genes.length;
+      for (const key of ["difference", "log2_fold_change", "q"]) {
+        const { label, kind } = GENE_COLUMNS[key];
+        const tested = `Tested in ${this.label}, with q-values over all genes of all groups`;
+        added.push({ key: `chosen_${key}`, label: `chosen: ${label}`, kind, help: tested, value: (row) => arrays[`group_${key}`][at + row] });
+      }
+    }
     const all = plain.slice(1).filter(({ key }) => !["low", "high", "difference_low", "difference_high", "frequency", "expected_false"].includes(key));
     return [plain[0], ...added, ...all.map((column) => ({ ...column, label: `all: ${column.label}` }))];
   }
@@ -189,10 +198,11 @@ class Explorer {
     await feed(document.getElementById("means"));
   }
 
-  async pickCells(test, label) {
+  async pickCells(test, label, group = null) {
     const chosen = Uint8Array.from({ length: this.count }, (_, k) => (test(k) ? 1 : 0));
     this.chosen = chosen.includes(1) ? chosen : null;
     this.label = label;
+    this.group = this.chosen ? group : null;
     this.empty = label !== "" && !this.chosen;
     if (this.chosen) this.table.show(this.columns(), "genes of chosen cells.csv", "chosen_mean");
     else this.table.show(this.columns(), "genes.csv");
@@ -236,6 +246,12 @@ class Explorer {
       const half = here.share.reduce((sum, share) => sum + (share >= 0.5), 0);
       const which = here.count === 1 ? this.label : `${here.count.toLocaleString("en")} cells (${this.label})`;
       told.push(`${which}: ${half.toLocaleString("en")} genes move in ${here.count === 1 ? "it" : "at least half of them"}.`);
+      if (this.group !== null && arrays.group_q && this.data.rate) {
+        const tested = arrays.group_q.subarray(this.group * genes.length, (this.group + 1) * genes.length);
+        const found = tested.reduce((sum, q) => sum + (q <= this.data.rate), 0);
+        if (tested.some(Number.isFinite)) told.push(`${found.toLocaleString("en")} genes respond there (q ≤ ${this.data.rate}).`);
+        else told.push("Its genes were not tested: it has too few cells or replicates.");
+      }
     }
     if (this.gene !== null) {
       const share = FORMATS.share(arrays.share[this.gene]);
@@ -266,7 +282,7 @@ class Explorer {
       const there = new Set(this.data.arrays.group); // those of target cells alone have no control cells to choose
       options(get("group"), [["", "all"], ...groups.map((name, code) => [String(code), name]).filter((_, code) => there.has(code))]);
       get("group").addEventListener("change", ({ target }) =>
-        target.value === "" ? this.clear() : this.pickCells((k) => this.data.arrays.group[k] === Number(target.value), groups[target.value]),
+        target.value === "" ? this.clear() : this.pickCells((k) => this.data.arrays.group[k] === Number(target.value), groups[target.value], Number(target.value)),
       );
     }
     get("group").closest("label").hidden = !groups;
