@@ -1,7 +1,7 @@
 """How sure: false discoveries and power of the q-values of gene tables, by cells and across donors.
 
-`python -m benchmarks.certainty [planted] [donors] [nothing] [sets] [interferon]` measures these parts, all if none is
-named, and writes benchmarks/results/certainty.md and certainty.json; other parts are kept as they are there.
+`python -m benchmarks.certainty [planted] [donors] [nothing] [panels] [sets] [interferon]` measures these parts, all if
+none is named, and writes benchmarks/results/certainty.md and certainty.json; other parts are kept as they are there.
 `interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names. Its comparison with
 PyDESeq2 runs where that is installed, or else with the Python that the environment variable PYDESEQ2_PYTHON names.
 
@@ -253,6 +253,30 @@ def anything(q: Floats) -> Row:
     return {"anything at 10%": float(found > 0), "findings, mean": found}
 
 
+def panels(seeds: Iterable[int] = PLANTED, empty: Iterable[int] = EMPTY) -> Tables:
+    """Few genes, from which less can be learned of the variance between donors."""
+    planted, nothing = [], []
+    for genes in (300, 1000):
+        given = {"genes": genes, "base": 0.4, **DESIGNS["4 + 4 donors"]}
+        few = {"moved": genes // 25, "shared": genes // 100}
+        for seed in seeds:
+            adata = simulate(seed, **few, **given)
+            learn(adata)
+            for name, replicate in ((WITH, "donor"), (WITHOUT, None)):
+                row = scored(ours(adata, replicate), adata.varm["moved"].T)
+                planted.append({"data": f"{genes:,} genes", "method": name, "seed": seed, **row})
+        for seed in empty:
+            adata = simulate(seed, moved=0, shared=0, **given)
+            learn(adata)
+            for name, replicate in ((WITH, "donor"), (WITHOUT, None)):
+                row = anything(ours(adata, replicate))
+                nothing.append({"data": f"{genes:,} genes", "method": name, "seed": seed, **row})
+    return {
+        "Few genes, 4 + 4 donors who differ more (σ = 0.4), seeds 7000 to 7019": planted,
+        "Few genes, 4 + 4 donors who differ more, nothing planted, seeds 8000 to 8049": nothing,
+    }
+
+
 def with_sets(seeds: Iterable[int] = PLANTED, empty: Iterable[int] = EMPTY) -> Tables:
     """Gene sets, with and without planted effects."""
     planted, nothing = [], []
@@ -455,6 +479,7 @@ PARTS: dict[str, Callable[[], Tables]] = {
     "planted": against_truth,
     "donors": across_donors,
     "nothing": with_nothing,
+    "panels": panels,
     "sets": with_sets,
     "interferon": interferon,
 }

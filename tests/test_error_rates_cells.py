@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import occamap as oc
 from occamap.cli.app import app
 from occamap.errors import InputError, InputWarning
+from occamap.run_record import RunRecord
 
 anndata = pytest.importorskip("anndata", reason="the front end reads AnnData: install the extra `cells`")
 ASKED = {"groupby": "condition", "control": "control", "target": "treated"}
@@ -156,17 +157,12 @@ def test_too_few_donors_give_no_q_values(donors):
     ({"fdr": 0.1, "gammas": [0.1, 1.0]}, "fdr must not be given with gammas"),
     ({"fdr": None, "replicate": "donor"}, "replicate must be given only with fdr, which is None here"),
     ({"gamma": 1.0, "replicate": "donor"}, "replicate must be given only with fdr, which is None here"),
-    ({"replicate": "condition"}, "replicate"),
+    ({"replicate": "condition"}, "which is groupby"),
     ({"replicate": "nobody"}, "'nobody'"),
 ])  # fmt: skip
 def test_rejects_in_a_sentence(adata, given, message):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        if given.get("replicate") == "condition":  # each condition is one replicate: too few, not an error
-            some = adata.copy()
-            oc.tl.monge_map(some, **ASKED, **given)
-            assert "occamap_q" not in some.layers
-            return
         with pytest.raises(InputError, match=message):
             oc.tl.monge_map(adata.copy(), **ASKED, **given)
 
@@ -211,7 +207,7 @@ def test_groups_with_too_few_donors_are_left_out(adata):
 def test_no_group_with_enough_donors_gives_no_q_values(adata):
     some = adata.copy()
     some.obs["donor"] = some.obs["cell_type"].astype(str)
-    with pytest.warns(InputWarning, match="at least 3 values in each condition of a group of 'cell_type'.*has 1"):
+    with pytest.warns(InputWarning, match="in each condition of a group of 'cell_type'; no group has more than 1"):
         oc.tl.monge_map(some, **ASKED, within="cell_type", replicate="donor")
     assert "occamap_q" not in some.layers
 
@@ -219,11 +215,89 @@ def test_no_group_with_enough_donors_gives_no_q_values(adata):
 def test_donors_in_one_condition_are_named(adata):
     some = adata.copy()
     names = some.obs["donor"].astype(str).to_numpy()
-    names[-3:] = "unassigned"
+    names[-3:] = "another"
     some.obs["donor"] = names
-    with pytest.warns(InputWarning, match=r"unpaired replicates: 'unassigned \(3 cells\)'"):
+    with pytest.warns(InputWarning, match=r"unpaired replicates: 'another \(3 cells\)'"):
         oc.tl.monge_map(some, **ASKED, replicate="donor")
     assert "occamap_q" in some.layers
+
+
+@pytest.mark.parametrize("nobody", ["unassigned", "Doublet ", None])
+def test_cells_of_no_donor_are_left_out(adata, nobody):
+    some = adata.copy()
+    names = some.obs["donor"].astype(object).to_numpy()
+    names[[2, -3, -1]] = nobody
+    some.obs["donor"] = names
+    kept = some[np.delete(np.arange(some.n_obs), [2, some.n_obs - 3, some.n_obs - 1])].copy()
+    with pytest.warns(InputWarning, match="3 cells without a replicate"):
+        oc.tl.monge_map(some, **ASKED, replicate="donor")
+    oc.tl.monge_map(kept, **ASKED, replicate="donor")
+    pd.testing.assert_frame_equal(oc.tl.gene_table(some), oc.tl.gene_table(kept), rtol=1e-6)
+
+
+@pytest.mark.parametrize("left", [1, 4])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_donor_with_few_cells_is_in_every_half(adata, left, seed):
+    mine = np.flatnonzero((adata.obs["condition"] == "control") & (adata.obs["donor"] == "d2"))
+    rest = adata[np.setdiff1d(np.flatnonzero(adata.obs["donor"] != "d3"), mine[left:])].copy()
+    oc.tl.monge_map(rest, **ASKED, replicate="donor")
+    assert oc.tl.calibration(rest, n_maps=2, random_state=seed)["map"].nunique() == 2
+    table = oc.tl.gene_table(rest, subsamples=2, random_state=seed)
+    assert table["frequency"].notna().all()
+
+
+def test_nothing_that_could_be_tested_is_said(adata):
+    some = adata.copy()
+    with pytest.warns(InputWarning, match=r"No entry could be tested.*3 replicates \(donor\).*use pool='auto'"):
+        oc.tl.monge_map(some, **ASKED, replicate="donor", pool="donor")
+    assert some.layers["occamap_displacement"].nnz == 0
+
+
+def test_columns_that_the_table_has_are_no_groups(mapped):
+    some = mapped[0].copy()
+    for name in ("gene", "q", "pathway"):
+        some.obs[name] = some.obs["cell_type"]
+    for name in ("gene", "q"):
+        with pytest.raises(InputError, match=f"by must not be called like a column of the table; got '{name}'"):
+            oc.tl.gene_table(some, by=name)
+    with pytest.raises(InputError, match="got 'pathway'"):
+        oc.tl.pathway_table(some, by="pathway", gene_sets={"one": some.var_names[:9]})
+    some.obs["auto"] = some.obs["donor"]
+    with pytest.raises(InputError, match=r"column called 'auto'.*rename it"):
+        oc.tl.monge_map(some, **ASKED, replicate="auto")
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "nan", "-1", "x"])
+def test_the_command_rejects_rates_in_its_own_words(file, tmp_path, rate):
+    words = ["fit", str(file), "--groupby", "condition", "--control", "control", "--target", "treated"]
+    done = RUN.invoke(app, [*words, f"--fdr={rate}", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 2
+    assert "--fdr must be none or a number between 0 and 1" in " ".join(done.stderr.split())
+
+
+def test_the_command_counts_what_responds_in_each_group(file, tmp_path):
+    words = ["fit", str(file), "--groupby", "condition", "--control", "control", "--target", "treated"]
+    words += ["--by", "cell_type", "--replicate", "donor", "--subsamples", "0", "--out", str(tmp_path / "run")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = RUN.invoke(app, words)
+    assert done.exit_code == 0, done.output
+    table = pd.read_csv(tmp_path / "run" / "genes_by_cell_type.csv")
+    found = table[table["q"] <= 0.1].groupby("cell_type").size()
+    responses = RunRecord.read(tmp_path / "run").result["responses"]
+    assert {name: part["n_genes_found"] for name, part in responses.items() if part["n_genes_found"]} == found.to_dict()
+    for name, count in found.items():
+        assert f"{count:6,}  {name}: {responses[name]['first'][0]}" in done.stdout
+
+
+def test_conditions_are_no_replicates(adata, mapped):
+    for call in (
+        lambda: oc.tl.monge_map(adata.copy(), **ASKED, replicate="condition"),
+        lambda: oc.tl.gene_table(mapped[0], replicate="condition"),
+        lambda: oc.evaluate(adata, groupby="condition", control="control", replicate="condition", verbose=False),
+    ):
+        with pytest.raises(InputError, match="donors, animals or batches; got 'condition', which is groupby"):
+            call()
 
 
 def test_donors_of_either_condition_are_no_reason_to_warn():
@@ -278,8 +352,8 @@ def test_calibration_is_drawn(mapped):
     drawn = [line for line in ax.get_lines() if len(line.get_xdata()) == table["expected"].nunique()]
     assert len(drawn) == 2
     np.testing.assert_array_equal(drawn[0].get_ydata(), table.loc[table["map"] == 0, "observed"])
-    verticals = [line.get_xdata()[0] for line in ax.get_lines() if len(set(line.get_xdata())) == 1]
-    assert verticals == [pytest.approx(fitted.threshold_.critical)]
+    horizontals = [line.get_ydata()[0] for line in ax.get_lines() if len(set(line.get_ydata())) == 1]
+    assert horizontals == [pytest.approx(fitted.threshold_.critical)]
     ax.figure.clear()
 
 

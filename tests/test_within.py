@@ -245,6 +245,14 @@ def test_unseen_cells_need_the_column(adata):
     assert made.uns["occamap_transform"]["params"]["within"] == "cell_type"
     with pytest.raises(InputError, match="within must name the column"):
         oc.tl.transform(unseen, m)
+    kinds = unseen.obs["cell_type"].astype(object).to_numpy()
+    kinds[[1, 4, 5]] = ["unknown", "unknown", None]
+    unseen.obs["some"] = kinds
+    with pytest.warns(MatchWarning, match=r"not fitted on are left out: 'no entry \(1 cells\)', 'unknown \(2 cells\)'"):
+        some = oc.tl.transform(unseen, m, within="some")
+    assert some.obs_names.tolist() == np.delete(unseen.obs_names, [1, 4, 5]).tolist()
+    one = np.delete(made.layers["occamap_displacement"].toarray(), [1, 4, 5], axis=0)
+    np.testing.assert_array_equal(some.layers["occamap_displacement"].toarray(), one)
     unseen.obs["other"] = "other"
     with pytest.raises(InputError, match="fitted on; got"):
         oc.tl.transform(unseen, m, within="other")

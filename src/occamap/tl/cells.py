@@ -24,6 +24,7 @@ COUNTS = ("refuse", "normalize", "keep")
 TOTAL = 1e4  # what counts are scaled to, on request: the same for any file, so that maps fit
 LINES = f"sc.pp.normalize_total(adata, target_sum={TOTAL:.0e}); sc.pp.log1p(adata)".replace("e+0", "e")
 FEWEST = 2
+NO_REPLICATE = ("unassigned", "doublet")  # what programs that tell donors apart call cells of none, or of two
 SMALLEST = 20  # cells of a group that cells are matched within: in smaller ones noise would decide
 LARGEST = 1e8
 BLOCK = 2**20  # entries that are normalised at a time
@@ -52,6 +53,21 @@ def labels(adata: Any, column: str, name: str = "groupby") -> NDArray[Any]:
         raise InputError(f"{name} must be one column of adata.obs; there are {entries.shape[1]} called {column!r}")
     found: NDArray[Any] = np.asarray(entries.astype(str), dtype=object).copy()
     found[np.asarray(entries.isna())] = None
+    return found
+
+
+def replicate_labels(adata: Any, column: str, groupby: str | None = None) -> NDArray[Any]:
+    """The replicates of the cells as text; None for cells without an entry, or with one that names no replicate.
+
+    Raise if the column is `groupby`: each condition would be a replicate.
+    """
+    found = labels(adata, column, "replicate")
+    if column == "auto":
+        raise InputError("replicate must not be a column called 'auto', which means the replicates of a map: rename it")
+    if groupby is not None and column == groupby:
+        raise InputError(f"replicate must be a column of donors, animals or batches; got {column!r}, which is groupby")
+    nobody = np.array([entry is not None and entry.strip().lower() in NO_REPLICATE for entry in found])
+    found[nobody] = None
     return found
 
 

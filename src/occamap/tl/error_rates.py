@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from occamap._validate import check_rate
 from occamap.errors import InputError, InputWarning
 from occamap.inference import FEWEST_REPLICATES
-from occamap.tl.cells import Rows, labels, some
+from occamap.tl.cells import NO_REPLICATE, Rows, replicate_labels, some
 from occamap.tl.resolution import AUTO
 
 RATE = 0.1  # false-discovery rate of the entries that move, unless another is given
@@ -76,9 +76,22 @@ def enough_cells(fewest: int) -> bool:
     return False
 
 
-def pair_with_replicates(adata: Any, replicate: str, pair: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
+def warn_of_nothing_tested(replicate: str | None) -> None:
+    """Warn that no entry of a map could be tested."""
+    needed = "several cells that differ"
+    if replicate is not None:
+        needed = f"cells of {FEWEST_REPLICATES} replicates ({replicate})"
+    warnings.warn(
+        f"No entry could be tested, so nothing moves: a neighbourhood must have {needed} in each condition: use "
+        f"pool={AUTO!r}",
+        InputWarning,
+        stacklevel=3,
+    )
+
+
+def pair_with_replicates(adata: Any, replicate: str, groupby: str, pair: tuple[Rows, Rows]) -> tuple[Rows, Rows]:
     """The cells of a pair that have an entry in the column of replicates, with warnings of what looks odd in it."""
-    found = labels(adata, replicate, "replicate")
+    found = replicate_labels(adata, replicate, groupby)
     held = np.array([entry is not None for entry in found])
     kept = pair[0][held[pair[0]]], pair[1][held[pair[1]]]
     absent = sum(rows.size for rows in pair) - sum(rows.size for rows in kept)
@@ -96,14 +109,17 @@ def pair_with_replicates(adata: Any, replicate: str, pair: tuple[Rows, Rows]) ->
         cells_without = "1 cell" if absent == 1 else f"{absent:,} cells"
         are = "is" if absent == 1 else "are"
         warnings.warn(
-            f"{cells_without} without an entry in adata.obs[{replicate!r}] {are} left out", InputWarning, stacklevel=3
+            f"{cells_without} without a replicate in adata.obs[{replicate!r}] (no entry, or one of "
+            f"{', '.join(NO_REPLICATE)}) {are} left out",
+            InputWarning,
+            stacklevel=3,
         )
     alone = {name: (mine + theirs)[name] for name in mine | theirs if not (mine[name] and theirs[name])}
     if alone and len(alone) < count:
         listed = some([f"{name} ({size:,} cells)" for name, size in sorted(alone.items())], 5)
         warnings.warn(
             f"Some values of adata.obs[{replicate!r}] occur in only one condition, and count as unpaired replicates: "
-            f"{listed}. If they are not replicates (such as 'unassigned'), set these entries to NaN",
+            f"{listed}. If they are not replicates, set these entries to NaN or 'unassigned'",
             InputWarning,
             stacklevel=3,
         )

@@ -20,7 +20,7 @@ from occamap.tl.cells import check_enough
 from occamap.tl.group_tests import (
     group_codes,
     replicate_column,
-    replicate_labels,
+    replicates_of,
     warn_of_few_replicates,
     warn_of_untested_groups,
 )
@@ -169,7 +169,7 @@ def gene_tables(
     groups, others = np.zeros(moves.shape[0], int), np.zeros(target.shape[0], int)
     if by is not None:
         names, groups, others = group_codes(stored, by)
-    replicates = replicate_labels(stored, replicate)
+    replicates = replicates_of(stored, replicate)
     means = None
     if subsamples:
         like = stored.unfitted().set_params(n_jobs=n_jobs, max_memory=max_memory)
@@ -194,6 +194,8 @@ def gene_tables(
         warn_of_few_replicates(replicate, int(overall.n_replicates[0]))
     if by is None:
         return whole, None
+    if by in {"gene", *whole.columns}:
+        raise InputError(f"by must not be called like a column of the table; got {by!r}: rename it")
     kept, found = stored.mass_within(groups, others, len(names)), dict[str, pd.DataFrame]()
     known = np.array([name is not None for name in names] + [False])  # cells in no group have the code −1
     for code, group in enumerate(names):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from occamap.errors import InputError, InputWarning
 from occamap.inference import FEWEST_REPLICATES
-from occamap.tl.cells import labels, some
+from occamap.tl.cells import labels, replicate_labels, some
 from occamap.tl.resolution import AUTO
 from occamap.tl.stored import Stored
 
@@ -20,11 +20,11 @@ def replicate_column(stored: Stored, replicate: str | None) -> str | None:
     return stored.design.replicate if replicate == AUTO else replicate
 
 
-def replicate_labels(stored: Stored, replicate: str | None) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def replicates_of(stored: Stored, replicate: str | None) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """The replicates of the control and of the target cells; None without a column."""
     if replicate is None:
         return None
-    found = labels(stored.adata, replicate, "replicate")
+    found = replicate_labels(stored.adata, replicate, stored.design.groupby)
     return found[stored.rows("control")], found[stored.rows("target")]
 
 
@@ -59,7 +59,7 @@ def warn_of_few_replicates(replicate: str, count: int) -> None:
 
 def warn_of_untested_groups(replicate: str, by: str, counts: dict[str, int]) -> None:
     """Warn of groups with too few replicates for any test."""
-    few = [f"{name!r} ({count})" for name, count in counts.items() if count < FEWEST_REPLICATES]
+    few = [f"{name} ({count})" for name, count in counts.items() if count < FEWEST_REPLICATES]
     if few:
         warnings.warn(
             f"Groups of {by!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are not "

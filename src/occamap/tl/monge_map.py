@@ -32,6 +32,7 @@ from occamap.tl.error_rates import (
     fewest_replicates,
     pair_with_replicates,
     rate_of,
+    warn_of_nothing_tested,
     warn_of_small_pools,
 )
 from occamap.tl.penalty import penalty_of
@@ -201,7 +202,7 @@ def monge_map(
     check_key(key_added)
     pair, genes = pair_of(adata, groupby, control, target), genes_of(adata, use_genes)
     if replicate is not None:
-        pair = pair_with_replicates(adata, replicate, pair)
+        pair = pair_with_replicates(adata, replicate, groupby, pair)
     if within is not None:
         pair, left_out = pair_within(adata, within, pair)
         _warn_of_left_out(within, left_out)
@@ -258,6 +259,8 @@ def monge_map(
         fitted = MongeMap(penalty, epsilon, scale, ties, relax, **given)  # type: ignore[arg-type]
         with foreseeing(_later_bytes(source, targets)):
             fitted.fit(source, targets, client=client)
+        if fdr is not None and not fitted.threshold_.n_tested:
+            warn_of_nothing_tested(tested)
     else:
         rule = "one_se" if max_density is None else "density"
         if not asked.free and gammas is None:
@@ -299,7 +302,7 @@ def _with_enough_replicates(
     few = sorted(name for name, count in counts.items() if count < FEWEST_REPLICATES)
     if not few:
         return pair
-    listed = some([f"{name!r} ({counts[name]})" for name in few], 5)
+    listed = some([f"{name} ({counts[name]})" for name in few], 5)
     warnings.warn(
         f"Groups of {within!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are left "
         f"out (replicates): {listed}",

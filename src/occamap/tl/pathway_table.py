@@ -17,7 +17,7 @@ from occamap.tl.gene_sets import gene_sets_of, members_matrix
 from occamap.tl.group_tests import (
     group_codes,
     replicate_column,
-    replicate_labels,
+    replicates_of,
     warn_of_few_replicates,
     warn_of_untested_groups,
 )
@@ -111,6 +111,8 @@ def pathway_table(
         for code, name in enumerate(found)
         if name is not None
     }
+    if by in {"pathway", "q", "p", *next(iter(tables.values())).columns}:
+        raise InputError(f"by must not be called like a column of the table; got {by!r}: rename it")
     replicate = replicate_column(stored, replicate)
     tested = _tested(stored, members, np.where(groups < len(tables), groups, -1), len(tables), replicate)
     add_effects(list(tables.values()), tested, index.to_numpy(), after="direction", omit="log2_fold_change")
@@ -130,7 +132,7 @@ def _tested(
     sizes = column_sums(members)[0]
     means = sp.csr_array(members.astype(np.float64) @ sp.diags_array(1 / np.maximum(sizes, 1)))
     sides = stored.cells("control"), stored.cells("target")
-    return effects(*sides, stored.match(), groups, n_groups, replicate_labels(stored, replicate), sets=means)
+    return effects(*sides, stored.match(), groups, n_groups, replicates_of(stored, replicate), sets=means)
 
 
 def _sets(stored: Stored, gene_sets: Any) -> tuple[list[str], sp.csr_array]:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap.errors import InputError
-from occamap.tl.cells import Rows, labels, near, some
+from occamap.tl.cells import Rows, labels, near, replicate_labels, some
 
 AUTO = "auto"
 NAMED = "a column of adata.obs or a key of adata.obsp"
@@ -85,5 +85,5 @@ def replicate_of(
     """The replicates of these cells, as labels of both sides."""
     if replicate is None:
         return None
-    found = labels(adata, replicate, "replicate")
+    found = replicate_labels(adata, replicate)
     return found[pair[0]].astype(str), found[pair[1]].astype(str)

@@ -18,7 +18,7 @@ from occamap._record import versions, without_none
 from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.tl.cells import Mask, Rows, are_whole, check_adata, labels, numbers, some
+from occamap.tl.cells import Mask, Rows, are_whole, check_adata, labels, numbers, replicate_labels, some
 from occamap.tl.gene_sets import members_matrix
 from occamap.tl.resolution import match_of, pool_of, replicate_of, within_of
 
@@ -68,7 +68,7 @@ class Stored:
         groups = labels(self.adata, self.design.groupby)
         control, target = (np.flatnonzero(groups == name) for name in (self.design.control, self.design.target))
         if self.design.replicate is not None:
-            known = np.array([entry is not None for entry in labels(self.adata, self.design.replicate, "replicate")])
+            known = np.array([entry is not None for entry in replicate_labels(self.adata, self.design.replicate)])
             control, target = control[known[control]], target[known[target]]
         if self.design.within is None:
             return control, target

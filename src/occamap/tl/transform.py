@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,9 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from occamap._optional import optional
-from occamap.errors import FeatureMismatchError, InputError
+from occamap.errors import FeatureMismatchError, InputError, MatchWarning
 from occamap.maps import MongeMap, load
-from occamap.tl.cells import check_adata, check_key, labels, numbers, rows_of, some
+from occamap.tl.cells import Rows, check_adata, check_key, labels, numbers, rows_of, some
 from occamap.tl.stored import describe
 
 
@@ -42,7 +44,8 @@ def transform(
     layer, counts
         As for `tl.monge_map`.
     within
-        The column of `adata.obs` with the group of each cell. Required if the map was fitted with `within`.
+        The column of `adata.obs` with the group of each cell. Required if the map was fitted with `within`. Cells of
+        groups that the map does not know are left out, with a warning.
     key_added
         Prefix of the displacement in `layers`.
 
@@ -70,10 +73,13 @@ def transform(
     rows = np.arange(adata.n_obs) if groupby is None else rows_of(adata, groupby, group, "group")
     if not rows.size:
         raise InputError("adata must hold at least one cell; it has none")
+    groups = _groups(adata, fitted, within, rows)
+    if groups is not None:
+        rows, groups = _in_known_groups(fitted, str(within), rows, groups)
     columns = _columns(fitted, np.asarray(adata.var_names))
     matrix = numbers(adata, rows, layer, counts)
     cells = sp.csr_array(matrix)
-    moves = fitted.displacement(cells[:, columns], within=_groups(adata, fitted, within, rows))
+    moves = fitted.displacement(cells[:, columns], within=groups)
     whole = sp.csr_array((moves.data, columns[moves.indices], moves.indptr), shape=cells.shape)
     whole.sort_indices()
     moved = sp.csr_matrix(cells + whole) if sp.issparse(matrix) else matrix + whole.toarray()
@@ -94,6 +100,22 @@ def _groups(adata: Any, fitted: MongeMap, within: str | None, rows: Any) -> Any:
             raise InputError("within must name the column of adata.obs with the group of each cell: the map has within")
         raise InputError(f"within must be None for a map that was fitted without it; got {within!r}")
     return None if within is None else labels(adata, within, "within")[rows]
+
+
+def _in_known_groups(fitted: MongeMap, within: str, rows: Rows, groups: Any) -> tuple[Rows, Any]:
+    """The cells whose group the map was fitted on; a warning names the groups of the others."""
+    known = np.isin(groups.astype(str), np.unique(np.asarray(fitted.within[0]).astype(str)))
+    known &= np.array([entry is not None for entry in groups])
+    if known.any() and not known.all():
+        others = Counter("no entry" if entry is None else entry for entry in groups[~known])
+        listed = some([f"{name} ({count:,} cells)" for name, count in sorted(others.items())], 5)
+        warnings.warn(
+            f"Cells of groups of {within!r} that the map was not fitted on are left out: {listed}",
+            MatchWarning,
+            stacklevel=3,
+        )
+        return rows[known], groups[known]
+    return rows, groups
 
 
 def _columns(fitted: MongeMap, names: Any) -> Any:
