@@ -154,8 +154,9 @@ def monge_map(
         A column of `adata.obs` with the donors, animals or batches of the cells, at least 3 in each condition. It
         requires `fdr`. Displacements are tested across replicates, so that `fdr` and the q-values hold for new
         replicates. Replicates in both conditions are paired. Before cells are matched, the mean of each replicate is
-        shifted towards the common mean, within each group of `within`. Cells without an entry are left out, with a
-        warning. With fewer than 3 replicates, a warning is issued and the default `gamma` is used, without q-values.
+        shifted towards the common mean, within each group of `within`. Cells without an entry, or with the entry
+        "unassigned" or "doublet", are left out, with a warning. With fewer than 3 replicates, a warning is issued and
+        the default `gamma` is used, without q-values.
     max_density
         Where held-out cells choose γ: the share of entries that may move at most. The most faithful of these maps is
         taken; None takes the sparsest within one standard error of the most faithful of all. Where they choose ε alone,
@@ -177,7 +178,8 @@ def monge_map(
     ------
     - `adata.layers["occamap_displacement"]`: the displacement of each control cell, CSR (other cells are empty)
     - `adata.layers["occamap_q"]`: with `fdr`, the q-value of each entry that moves, CSR: the lowest false-discovery
-      rate at which it is found, over all control cells and genes (Benjamini and Hochberg)
+      rate at which it is found, over all control cells and genes (Benjamini and Hochberg). Entries that do not move are
+      not stored: they read as 0, but their q-values are above `fdr`
     - `adata.var["occamap_share"]`, `["occamap_mean"]`: the share of control cells in which a gene moves, and how far on
       average over all of them; NaN for genes that were not used
     - `adata.obs["occamap_n_genes"]`, `["occamap_distance"]`, `["occamap_response"]`: how many genes move in a control
