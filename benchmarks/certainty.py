@@ -32,16 +32,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,11 +50,10 @@ from sklearn.metrics import average_precision_score
 
 import occamap as oc
 import occamap.datasets.simulate as drawing
-from benchmarks.machine import facts, installed
+from benchmarks.parts import Benchmark, Row, Tables
 from benchmarks.resolution import kang
 from occamap.genes import rank_sum
 
-RESULTS = Path(__file__).with_name("results")
 PLANTED, EMPTY = range(7000, 7020), range(8000, 8050)
 LEVELS = (0.05, 0.1, 0.2)
 LEAST_COUNT = 10  # of a gene in the pseudobulks of a type
@@ -70,8 +66,6 @@ DESIGNS: dict[str, dict[str, Any]] = {
 }
 WITH, WITHOUT = '**replicate="donor"**', "without replicate"
 Floats = NDArray[np.float64]
-Row = dict[str, Any]
-Tables = dict[str, list[Row]]  # by their titles
 
 
 # -- simulated donors --------------------------------------------------------------------------------------------
@@ -412,7 +406,6 @@ def bulks(cells: Any) -> tuple[NDArray[Any], list[str], list[bool]] | None:
 
 def deseq(folder: str, parts: int) -> None:
     """Statistics and p-values of the genes of each part, NaN of those without counts: run in a Python of its own."""
-    import warnings
 
     import numpy as np
     import pandas as pd
@@ -485,22 +478,7 @@ PARTS: dict[str, Callable[[], Tables]] = {
 }
 
 
-def table(rows: list[Row]) -> str:
-    """Means over seeds or splits, with the standard error of those that differ."""
-    frame = pd.DataFrame(rows).drop(columns=["seed", "split"], errors="ignore")
-    keys = [name for name in frame.columns if isinstance(rows[0][name], str)]
-    numbers = [name for name in frame.columns if name not in keys]
-    groups = frame.groupby(keys, sort=False)[numbers]
-    mean, error = groups.mean(), groups.sem()
-    lines = ["| " + " | ".join([*keys, *numbers]) + " |", "|---" * (len(keys) + len(numbers)) + "|"]
-    for index in mean.index:
-        named = index if isinstance(index, tuple) else (index,)
-        cells = [_text(mean.loc[index, name], error.loc[index, name], name) for name in numbers]
-        lines.append("| " + " | ".join([*map(str, named), *cells]) + " |")
-    return "\n".join(lines)
-
-
-def _text(mean: float, error: float, name: str) -> str:
+def as_text(mean: float, error: float, name: str) -> str:
     if name.startswith(("false", "power", "share", "anything")):
         return f"{mean:.1%}" + ("" if np.isnan(error) or name.startswith("anything") else f" ± {error:.1%}")
     if name.startswith(("AP", "ρ", "Jaccard")):
@@ -508,40 +486,7 @@ def _text(mean: float, error: float, name: str) -> str:
     return f"{mean:,.0f}" if mean == round(mean) or mean > 100 else f"{mean:,.1f}"
 
 
-def stored(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
-def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        sys.exit(f"there is no part {unknown[0]!r}: take some of {', '.join(PARTS)}")
-    data = RESULTS / "certainty.json"
-    kept = stored(data)
-    for name in names or PARTS:
-        if name == "interferon" and "OCCAMAP_DATA" not in os.environ:
-            print(f"{name}: skipped, OCCAMAP_DATA names no directory with kang_ifnb.h5ad")
-            continue
-        begun, machine = time.perf_counter(), facts()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            measured = {"tables": PARTS[name](), "machine": {**machine, "scanpy": installed("scanpy")}}
-        kept = {**stored(data), name: measured}  # other parts may have been measured meanwhile
-        print(f"{name}: {time.perf_counter() - begun:.0f} s", flush=True)
-        for title, rows in kept[name]["tables"].items():
-            print(f"{title}\n{table(rows)}", flush=True)
-        data.write_text(json.dumps(kept, indent=1))
-    write_page(kept)
-
-
-def write_page(kept: dict[str, Any]) -> None:
-    """The tables of all parts that were measured."""
-    page = ["# How sure: measurements", "", "\n\n".join(__doc__.split("\n\n")[2:])]
-    for name in PARTS:
-        for title, rows in kept.get(name, {"tables": {}})["tables"].items():
-            page += [f"## {title}", "", table(rows), "", f"`python -m benchmarks.certainty {name}`", ""]
-    (RESULTS / "certainty.md").write_text("\n".join(page))
-
+BENCHMARK = Benchmark("certainty", "How sure: measurements", __doc__, PARTS, as_text)
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    BENCHMARK.main(sys.argv[1:])

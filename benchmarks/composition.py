@@ -27,10 +27,7 @@ which the shift is at least 0.1 and 5 standard errors. A report asks for care th
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -42,8 +39,8 @@ from numpy.typing import NDArray
 
 import occamap as oc
 import occamap.datasets.simulate as drawing
-from benchmarks.certainty import Row, learn, wide
-from benchmarks.machine import facts, installed
+from benchmarks.certainty import learn, wide
+from benchmarks.parts import Benchmark, Row, Tables
 from occamap.genes.fold_changes import DETECTED, typical_shift
 
 RESULTS = Path(__file__).with_name("results")
@@ -193,28 +190,7 @@ def shift(seeds: Iterable[int] = SEEDS) -> list[Row]:
     return rows
 
 
-PARTS: dict[str, tuple[str, Callable[[], list[Row]]]] = {
-    "rates": ("False discoveries at q ≤ 0.1", rates),
-    "shift": ("The shift of typical genes, as is", shift),
-}
-
-
-def table(rows: list[Row]) -> str:
-    """Means over seeds, with the standard error of rates."""
-    frame = pd.DataFrame(rows).drop(columns="seed")
-    keys = [name for name in frame.columns if isinstance(rows[0][name], str)]
-    numbers = [name for name in frame.columns if name not in keys]
-    groups = frame.groupby(keys, sort=False)[numbers]
-    mean, error = groups.mean(), groups.sem()
-    lines = ["| " + " | ".join([*keys, *numbers]) + " |", "|---" * (len(keys) + len(numbers)) + "|"]
-    for index in mean.index:
-        named = index if isinstance(index, tuple) else (index,)
-        cells = [_text(mean.loc[index, name], error.loc[index, name], name) for name in numbers]
-        lines.append("| " + " | ".join([*map(str, named), *cells]) + " |")
-    return "\n".join(lines)
-
-
-def _text(mean: float, error: float, name: str) -> str:
+def as_text(mean: float, error: float, name: str) -> str:
     if np.isnan(mean):
         return "–"
     if name in ("false", "power"):
@@ -226,31 +202,11 @@ def _text(mean: float, error: float, name: str) -> str:
     return f"{mean:.2f}" if name == "growth" else f"{mean:.3f}" if name == "error" else f"{mean:+.3f}"
 
 
-def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        sys.exit(f"there is no part {unknown[0]!r}: take some of {', '.join(PARTS)}")
-    data = RESULTS / "composition.json"
-    stored = json.loads(data.read_text()) if data.exists() else {}
-    for name in names or PARTS:
-        begun = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            stored[name] = {"rows": PARTS[name][1](), "machine": {**facts(), "scanpy": installed("scanpy")}}
-        print(f"{name}: {time.perf_counter() - begun:.0f} s\n{table(stored[name]['rows'])}", flush=True)
-        data.write_text(json.dumps(stored, indent=1))
-    write_page(stored)
-
-
-def write_page(stored: dict[str, Any]) -> None:
-    """The tables of all parts that were measured."""
-    page = ["# Composition: measurements", "", "\n\n".join(__doc__.split("\n\n")[2:])]
-    for name, (title, _) in PARTS.items():
-        if name in stored:
-            command = f"`python -m benchmarks.composition {name}`"
-            page += [f"## {title}", "", table(stored[name]["rows"]), "", command, ""]
-    (RESULTS / "composition.md").write_text("\n".join(page))
-
+PARTS: dict[str, Callable[[], Tables]] = {
+    "rates": lambda: {"False discoveries at q ≤ 0.1": rates()},
+    "shift": lambda: {"The shift of typical genes, as is": shift()},
+}
+BENCHMARK = Benchmark("composition", "Composition: measurements", __doc__, PARTS, as_text)
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    BENCHMARK.main(sys.argv[1:])

@@ -21,11 +21,7 @@ entries.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import time
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,22 +31,9 @@ from numpy.typing import NDArray
 
 import occamap as oc
 import occamap.datasets.simulate as drawing
-from benchmarks.certainty import (
-    DESIGNS,
-    EMPTY,
-    LEVELS,
-    PLANTED,
-    RESULTS,
-    Row,
-    Tables,
-    ours,
-    simulate,
-    stored,
-    table,
-    wilcoxon,
-)
+from benchmarks.certainty import DESIGNS, EMPTY, LEVELS, PLANTED, as_text, ours, simulate, wilcoxon
 from benchmarks.certainty import scored as by_gene
-from benchmarks.machine import facts
+from benchmarks.parts import Benchmark, Row, Tables
 from benchmarks.resolution import kang
 from occamap._validate import check_samples
 from occamap._workers import Workers
@@ -282,36 +265,7 @@ PARTS: dict[str, Callable[[], Tables]] = {
 }  # fmt: skip
 
 
-def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        sys.exit(f"there is no part {unknown[0]!r}: take some of {', '.join(PARTS)}")
-    data = RESULTS / "entries.json"
-    kept = stored(data)
-    for name in names or PARTS:
-        if name == "interferon" and "OCCAMAP_DATA" not in os.environ:
-            print(f"{name}: skipped, OCCAMAP_DATA names no directory with kang_ifnb.h5ad")
-            continue
-        begun, machine = time.perf_counter(), facts()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            measured = {"tables": PARTS[name](), "machine": machine}
-        kept = {**stored(data), name: measured}  # other parts may have been measured meanwhile
-        print(f"{name}: {time.perf_counter() - begun:.0f} s", flush=True)
-        for title, rows in kept[name]["tables"].items():
-            print(f"{title}\n{table(rows)}", flush=True)
-        data.write_text(json.dumps(kept, indent=1))
-    write_page(kept)
-
-
-def write_page(kept: dict[str, Any]) -> None:
-    """The tables of all parts that were measured."""
-    page = ["# How sure, entry by entry: measurements", "", "\n\n".join(__doc__.split("\n\n")[2:])]
-    for name in PARTS:
-        for title, rows in kept.get(name, {"tables": {}})["tables"].items():
-            page += [f"## {title}", "", table(rows), "", f"`python -m benchmarks.entries {name}`", ""]
-    (RESULTS / "entries.md").write_text("\n".join(page))
-
+BENCHMARK = Benchmark("entries", "How sure, entry by entry: measurements", __doc__, PARTS, as_text)
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    BENCHMARK.main(sys.argv[1:])
