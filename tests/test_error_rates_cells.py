@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import occamap as oc
 from occamap.cli.app import app
 from occamap.errors import InputError, InputWarning
+from occamap.reports.again import command
 from occamap.run_record import RunRecord
 
 anndata = pytest.importorskip("anndata", reason="the front end reads AnnData: install the extra `cells`")
@@ -155,8 +156,8 @@ def test_too_few_donors_give_no_q_values(donors):
     ({"fdr": 0.1, "pool": None}, "pool must not be None with fdr"),
     ({"fdr": 0.1, "match": None}, "match must not be None with fdr"),
     ({"fdr": 0.1, "gammas": [0.1, 1.0]}, "fdr must not be given with gammas"),
-    ({"fdr": None, "replicate": "donor"}, "replicate must be given only with fdr, which is None here"),
-    ({"gamma": 1.0, "replicate": "donor"}, "replicate must be given only with fdr, which is None here"),
+    ({"fdr": None, "replicate": "donor"}, "replicate must be given only with fdr, but fdr is None"),
+    ({"gamma": 1.0, "replicate": "donor"}, "replicate must be given only with fdr, but fdr is None"),
     ({"replicate": "condition"}, "which is groupby"),
     ({"replicate": "nobody"}, "'nobody'"),
 ])  # fmt: skip
@@ -192,13 +193,13 @@ def test_groups_with_too_few_donors_are_left_out(adata):
     names = some.obs["donor"].astype(str)
     first = some.obs["cell_type"] == some.obs["cell_type"].iloc[0]
     some.obs["donor"] = np.where(first, "d" + (names.str[1:].astype(int) % 2).astype(str), names)
-    with pytest.warns(oc.errors.MatchWarning, match=r"fewer than 3 replicates \(donor\) in a condition are left out"):
+    with pytest.warns(oc.errors.MatchWarning, match=r"fewer than 3 replicates \('donor'\) in a condition are left out"):
         oc.tl.monge_map(some, **ASKED, within="cell_type", replicate="donor")
     assert some.obs["occamap_distance"][first].isna().all()
     assert some.obs["occamap_distance"][~first & (some.obs["condition"] == "control")].notna().all()
     oc.tl.gene_table(some, by="cell_type")
     oc.tl.monge_map(some, **ASKED, within="cell_type")
-    with pytest.warns(InputWarning, match=r"fewer than 3 replicates \(donor\) in a condition are not tested"):
+    with pytest.warns(InputWarning, match=r"fewer than 3 replicates \('donor'\) in a condition are not tested"):
         table = oc.tl.gene_table(some, by="cell_type", replicate="donor")
     untested = table["p"].isna().groupby("cell_type").all()
     assert untested.sum() == 1
@@ -248,7 +249,7 @@ def test_a_donor_with_few_cells_is_in_every_half(adata, left, seed):
 
 def test_nothing_that_could_be_tested_is_said(adata):
     some = adata.copy()
-    with pytest.warns(InputWarning, match=r"No entry could be tested.*3 replicates \(donor\).*use pool='auto'"):
+    with pytest.warns(InputWarning, match=r"No entry could be tested.*3 replicates \(donor\).*such as pool='auto'"):
         oc.tl.monge_map(some, **ASKED, replicate="donor", pool="donor")
     assert some.layers["occamap_displacement"].nnz == 0
 
@@ -277,7 +278,8 @@ def test_the_command_rejects_rates_in_its_own_words(file, tmp_path, rate):
 
 def test_the_command_counts_what_responds_in_each_group(file, tmp_path):
     words = ["fit", str(file), "--groupby", "condition", "--control", "control", "--target", "treated"]
-    words += ["--by", "cell_type", "--replicate", "donor", "--subsamples", "0", "--out", str(tmp_path / "run")]
+    words += ["--by", "cell_type", "--replicate", "donor", "--subsamples", "2", "--top", "7"]
+    words += ["--out", str(tmp_path / "run")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         done = RUN.invoke(app, words)
@@ -286,8 +288,26 @@ def test_the_command_counts_what_responds_in_each_group(file, tmp_path):
     found = table[table["q"] <= 0.1].groupby("cell_type").size()
     responses = RunRecord.read(tmp_path / "run").result["responses"]
     assert {name: part["n_genes_found"] for name, part in responses.items() if part["n_genes_found"]} == found.to_dict()
+    replicates = table.groupby("cell_type")["n_replicates"].first()
     for name, count in found.items():
-        assert f"{count:6,}  {name}: {responses[name]['first'][0]}" in done.stdout
+        line = f"{count:6,}  {name} ({replicates[name]} replicates): {responses[name]['first'][0]}"
+        assert line in done.stdout
+    genes = table.loc[table["q"] <= 0.1, "gene"].nunique()
+    assert f"By cell_type: {genes:,} genes respond in at least one group, {found.sum():,} pairs" in done.stdout
+    assert "in top 7 of" in done.stdout
+    whole = pd.read_csv(tmp_path / "run" / "genes.csv")
+    assert (whole["frequency"] > 0).sum() <= 14
+    record = RunRecord.read(tmp_path / "run")
+    assert record.parameters["top"] == 7
+    assert "--top=7" in command(record)
+
+
+def test_the_command_says_that_one_penalty_does_not_use_replicates(file, tmp_path):
+    words = ["fit", str(file), "--groupby", "condition", "--control", "control", "--target", "treated"]
+    words += ["--replicate", "donor", "--gamma", "1", "--subsamples", "0", "--out", str(tmp_path / "run")]
+    done = RUN.invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "The map has no error rate and does not use the replicates" in done.stdout
 
 
 def test_conditions_are_no_replicates(adata, mapped):

@@ -390,7 +390,7 @@ def test_without_javascript_the_words_are_there(browser, fitted):
     context = browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto(fitted.as_uri())
-    assert "genes respond (10 % false-discovery rate, over cells)" in page.inner_text("#headline")
+    assert "genes respond (10 % false-discovery rate, cells treated as independent)" in page.inner_text("#headline")
     assert "need JavaScript" in page.inner_text("main")
     assert page.locator(".trust li").count() >= 5
     context.close()

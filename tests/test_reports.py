@@ -113,7 +113,8 @@ def test_the_page_of_a_fit_says_what_was_found(saved_runs):
     null = RunRecord.read(saved_runs["fit"]).result["null"]
     table["q"] = table["q"].replace("", "nan").astype(float)  # empty for genes without counts
     found = (table["q"] <= 0.1).sum()
-    assert f"From control to treated, {found} of 150 genes respond (10 % false-discovery rate, over cells)." in page
+    rate = "10 % false-discovery rate, cells treated as independent"
+    assert f"From control to treated, {found} of 150 genes respond ({rate})." in page
     assert "Cells are not replicates" in page
     assert f"where nothing has changed, {null['density']:.1%} of the entries move" in page
     assert f"{table['gene'][0]} ({table['mean'][0]:+.2f})" in page
@@ -450,6 +451,10 @@ def test_groups_that_change_in_size_are_named(saved_runs):
     found = items(run)["Composition"]
     assert found.level == trust.CARE
     assert "of target cells" in found.told
+    record = replace(run.record, parameters={**run.record.parameters, "within": run.record.parameters["by"]})
+    found = items(replace(run, record=record))["Composition"]
+    assert found.level == trust.FINE
+    assert "matched only within each" in found.told
 
 
 def test_a_map_that_moves_nothing_has_a_page():

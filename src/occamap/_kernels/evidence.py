@@ -58,7 +58,7 @@ def squared_ratios(means, squares, goals, goal_squares, sizes, rounding, source,
 
 @kernel
 def normal_score(ratio, source, target, sizes, lane, known, borrowed):
-    """The normal deviate that is as rare as Student's t, whose square is `ratio`; and the degrees of freedom.
+    """The z-score with the same p-value as Student's t, whose square is `ratio`; and the degrees of freedom.
 
     These are those of Welch or, with replicates, at most as many: 1/(1/known + borrowed/Welch), where `known` are those
     of the variance between replicates (0: there are none), and `borrowed` is the squared share of it that was taken
@@ -73,7 +73,7 @@ def normal_score(ratio, source, target, sizes, lane, known, borrowed):
 
 @kernel
 def shrinkage(degrees):
-    """Wallace's factor: the normal deviate of t is about this times √(ν log(1 + t²/ν))."""
+    """Wallace's factor: the z-score of t is about this times √(ν log(1 + t²/ν))."""
     return (8 * degrees + 1) / (8 * degrees + 3)
 
 

@@ -29,11 +29,11 @@ SHOWN = {  # heads, and what they show the mean of
 HELP = """Fit maps on train cells, move held-out control cells, and compare them with held-out target cells.
 
 Every target group (and every group of --within) is split at random, several times, or, with --replicate, by leaving \
-out one donor at a time; every cost and strength is learned on the train cells alone. Beside them: nothing moved, all \
-moved by the difference of the means, and target cells of the train fold. DIR gets [bold]evaluation.parquet[/bold] and \
-[bold]evaluation.csv[/bold] (one row per condition, split and method), [bold]report.html[/bold] and \
-[bold]run.json[/bold]. If interrupted, run the same command again to resume. ε and relax are those of the paper by \
-default, not those of `occamap fit`.
+out one donor at a time; every cost and strength is learned on the train cells alone. Baselines: no move, a \
+shift of all cells by the difference of the means, and target cells of the train fold. DIR gets \
+[bold]evaluation.parquet[/bold] and [bold]evaluation.csv[/bold] (one row per condition, split and method), \
+[bold]report.html[/bold] and [bold]run.json[/bold]. If interrupted, run the same command again to resume. ε and relax \
+are those of the paper by default, not those of `occamap fit`.
 
 [bold]Examples[/bold]
   occamap evaluate cells.h5ad --groupby condition --control control --out evaluation

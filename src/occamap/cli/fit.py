@@ -23,15 +23,17 @@ MIXED = 0.5  # share of a neighbourhood in the group of a cell, below which its 
 DENSE = 0.3  # share of entries that move from which on a map is hard to read
 HELP = """Learn which genes move from the control to the target cells, in which cells, and how far.
 
-DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]genes.csv[/bold] (a row a gene, those that \
-move most first), [bold]cells.csv[/bold] and [bold]targets.csv[/bold] (a row a control and a target cell), \
-[bold]report.html[/bold] (one page for a browser) and [bold]run.json[/bold] (what was asked, with what, \
-and what came of it); with --by also a table of genes for each group, where held-out cells choose also \
-[bold]choice.csv[/bold], with --gene-sets also [bold]pathways.csv[/bold] (one row per set). Each of them \
-appears whole or not at all, run.json last. Ended before its time, the same command goes on where it was.
+DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]genes.csv[/bold] (one row per gene, sorted \
+by how far it moves), [bold]cells.csv[/bold] and [bold]targets.csv[/bold] (one row per cell), [bold]report.html[/bold] \
+(one page for a browser) and [bold]run.json[/bold] (options, data, versions and results). --by adds a table of genes \
+for each group, --gene-sets adds [bold]pathways.csv[/bold] (one row per set), and [bold]choice.csv[/bold] has the \
+candidates if held-out cells choose. Files are written completely or not at all. If interrupted, run the same command \
+again to resume.
 
 [bold]Examples[/bold]
   occamap fit cells.h5ad --groupby condition --control control --target stimulated --out run
+  occamap fit cells.h5ad --groupby condition --control control --target stimulated --replicate donor \
+--within cell_type --by cell_type --out run   [dim]# which genes respond in each type, also in new donors[/dim]
   occamap fit cells.h5ad --groupby drug --control DMSO --target Abexinostat --by cell_type --counts normalize --out run
   occamap fit cells.h5ad --groupby drug --control DMSO --target Abexinostat --gamma auto --epsilon auto --out run
   occamap fit cells.h5ad --groupby condition --control control --target stimulated --gene-sets hallmark.gmt \
@@ -114,8 +116,9 @@ def fit(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of obs with the donors, at least 3 per condition: tests and intervals are then across donors.",
-            rich_help_panel=given.TABLE,
+            help="Column of obs with the donors (or animals, cultures), at least 3 per condition. What moves, q-values "
+            "and intervals are then tested across donors.",
+            rich_help_panel=given.MAP,
         ),
     ] = None,
     subsamples: Annotated[
@@ -127,6 +130,15 @@ def fit(
             rich_help_panel=given.TABLE,
         ),
     ] = 10,
+    top: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Number of genes that count as selected in a half: those that move most. Take a third of the genes "
+            "that move, or fewer.",
+            rich_help_panel=given.TABLE,
+        ),
+    ] = 50,
     max_memory: given.MaxMemory = None,
     threads: given.Threads = None,
     dask: given.Dask = None,
@@ -168,6 +180,7 @@ def fit(
         by=by,
         replicate=replicate,
         subsamples=subsamples,
+        top=top,
         max_memory=max_memory,
         threads=threads,
         dask=dask,
@@ -190,6 +203,8 @@ fit.__doc__ = HELP
 
 def show(done: FitRun, seconds: float) -> None:
     """The headline, how the solver ended, the first genes, and where the rest is."""
+    from occamap.reports.words import shift
+
     result, table = done.record.result, done.table
     told = (
         f"{result['n_genes_in_half']:,} of {result['n_genes']:,} genes move in at least half of the "
@@ -202,6 +217,9 @@ def show(done: FitRun, seconds: float) -> None:
     targets = f"a cell has {result['effective_targets']:.1f} effective targets of {result['n_targets']:,}."
     if result["fdr"] is not None:
         out.print(Text(rate_words(result)), soft_wrap=True)
+    elif done.record.parameters["replicate"] is not None:
+        words = "The map has no error rate and does not use the replicates; only the tables are tested across them."
+        out.print(Text(words, style="yellow"), soft_wrap=True)
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
     if result["neighbourhoods"] is not None:
         out.print(Text(neighbourhood_words(result["neighbourhoods"], done.record.parameters["by"])), soft_wrap=True)
@@ -214,13 +232,15 @@ def show(done: FitRun, seconds: float) -> None:
         out.print(Text(f"\n{result['diagnostics']}"), soft_wrap=True)
     if "n_genes_found" in result:
         out.print(Text(found_words(result, done.record.parameters["replicate"])), soft_wrap=True)
-    for line in group_lines(result, done.record.parameters["by"]):
+    for line in group_lines(result, done.record.parameters["by"], done.record.parameters["replicate"]):
         out.print(line, soft_wrap=True)
+    if shifted := shift(done.record):
+        out.print(literal(shifted, longest=1000), style="yellow", soft_wrap=True)
     if "null" in result:
         out.print(Text(null_words(result)), soft_wrap=True)
     if result.get("n_frozen"):
         out.print(frozen_words(result), soft_wrap=True)
-    out.print(gene_rows(table.head(SHOWN)))
+    out.print(gene_rows(table.head(SHOWN), done.record.parameters["top"]))
     if done.pathways is not None:
         out.print(Text(f"\n{sets_words(result['gene_sets'])}"), soft_wrap=True)
         out.print(pathway_rows(done.pathways.head(SHOWN)))
@@ -247,10 +267,11 @@ def rate_words(result: dict[str, Any]) -> str:
     """What the penalty of the entries is, in a sentence."""
     if not result["n_tested"]:
         return "No entry (cell × gene) could be tested, so nothing moves."
-    rate = f"a false-discovery rate of {100 * result['fdr']:.3g} % over {result['n_tested']:,} entries"
+    rate = f"a false-discovery rate of {100 * result['fdr']:.3g} % over the {result['n_tested']:,} entries that can be "
+    rate += "tested"
     if result["critical"] is None:
         return f"No entry (cell × gene) stands out from noise at {rate}."
-    return f"An entry (cell × gene) moves if its score is at least {result['critical']:.2f} standard errors: {rate}."
+    return f"An entry (cell × gene) moves if its score (z) is at least {result['critical']:.2f}, which gives {rate}."
 
 
 def found_words(result: dict[str, Any], replicate: str | None) -> str:
@@ -266,15 +287,20 @@ def found_words(result: dict[str, Any], replicate: str | None) -> str:
     )
 
 
-def group_lines(result: dict[str, Any], by: str | None) -> list[Text]:
-    """How many genes respond in each group, and which of them most."""
+def group_lines(result: dict[str, Any], by: str | None, replicate: str | None) -> list[Text]:
+    """How many genes respond in each group, across how many replicates, and which of them most."""
     parts = result.get("responses")
     if not parts:
         return []
-    lines = [Text("Genes that respond, by ") + literal(by) + Text(" (q-values are over all genes of all groups):")]
+    pairs = sum(found["n_genes_found"] for found in parts.values())
+    head = f": {result['n_genes_found_in_groups']:,} genes respond in at least one group, {pairs:,} pairs of gene and "
+    lines = [Text("By ") + literal(by) + Text(f"{head}group in all (q-values are over all of these):")]
     for name, found in sorted(parts.items(), key=lambda part: (-part[1]["n_genes_found"], part[0])):
+        line = Text(f"  {found['n_genes_found']:6,}  ") + literal(name, longest=60)
+        if replicate is not None:
+            line += Text(f" ({found['n_replicates']:,} replicates)")
         first = literal(", ".join(found["first"]), longest=200) if found["first"] else Text("none")
-        lines.append(Text(f"  {found['n_genes_found']:6,}  ") + literal(name, longest=60) + Text(": ") + first)
+        lines.append(line + Text(": ") + first)
     return lines
 
 
@@ -286,7 +312,8 @@ def null_words(result: dict[str, Any]) -> str:
         words += f"{null['density']:.2%} of the entries move"
         if null["width"] is None:
             return f"{words}."
-        return f"{words}; their largest scores are {null['width']:.2f} times the expected ones (1 or less is right)."
+        words += f"; their largest scores are {null['width']:.2f} times the expected ones"
+        return f"{words} (1 is exact, less is conservative)."
     return (
         f"Between random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
@@ -301,13 +328,13 @@ def frozen_words(result: dict[str, Any]) -> Text:
     return told + Text(".")
 
 
-def gene_rows(table: object) -> Table:
+def gene_rows(table: object, top: int) -> Table:
     """The genes as a table for people."""
     rows = table.reset_index().to_dict("records")  # type: ignore[attr-defined]
     halves = bool(rows) and "frequency" in rows[0]
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     drawn.add_column("gene")
-    heads = "moves in", "mean", "difference (95 %)", "q", *(("in top 50 of",) if halves else ())
+    heads = "moves in", "mean", "difference (95 %)", "q", *((f"in top {top} of",) if halves else ())
     for head in heads:
         drawn.add_column(head, justify="right")
     for row in rows:
@@ -353,5 +380,5 @@ def show_files(directory: object, record: RunRecord, seconds: float) -> None:
     files, earlier = record.files, sum(known)
     listed = ", ".join(files.values())
     if earlier:
-        out.print(Text(f"\n{earlier:,} halves or splits of the cells were there from a run that was ended."))
+        out.print(Text(f"\n{earlier:,} halves or splits were reused from an interrupted run."))
     out.print(Text(f"\n{seconds:.1f} s; wrote {listed} in ") + literal(directory, longest=4096), soft_wrap=True)

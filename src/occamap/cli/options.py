@@ -202,7 +202,7 @@ Dask = Annotated[
         rich_help_panel=WORK,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn at random.", rich_help_panel=WORK)]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed.", rich_help_panel=WORK)]
 OutDirectory = Annotated[
     str,
     typer.Option("--out", "-o", metavar="DIR", help="Where the files go; made if need be.", rich_help_panel=OUTPUT),

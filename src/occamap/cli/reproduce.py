@@ -46,7 +46,7 @@ def reproduce(
     out_directory: Annotated[
         str, typer.Option("--out", "-o", metavar="DIR", help="Where the files go; made if need be.")
     ] = "occamap-figures",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn at random.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, for machines.")] = False,
 ) -> None:
     unknown = [name for name in figures if name not in (*FIGURES, ALL)]

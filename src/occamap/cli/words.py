@@ -21,6 +21,7 @@ _NAME = re.compile(rf"\b(?:{_NAMES})\b")
 _LIST = re.compile(rf"(?<=holds one of other )(?:{_NAMES})(?:, (?:{_NAMES}))*(?=[:,])")
 _BESIDE = re.compile(rf"(?<=given with )(?:{_NAMES})\b|(?<=given only with )(?:{_NAMES})\b")
 _SETTING = re.compile(rf"\b({_NAMES})='(\w+)'")
+_ABSENT = re.compile(rf"\b({_NAMES})=None")
 
 
 def spoken(message: str) -> str:
@@ -32,10 +33,13 @@ def spoken(message: str) -> str:
     '--gamma must not be given with --fdr: leave one of them out'
     >>> spoken("adata.X holds raw counts (let it be done here, with counts='normalize')")
     'adata.X holds raw counts (let it be done here, with --counts normalize)'
+    >>> spoken("add replicates, or treat cells as independent (replicate=None)")
+    'add replicates, or treat cells as independent (no --replicate)'
     >>> spoken("'run' holds one of other random_state, gammas: take another directory")
     "'run' holds one of other --seed, --gammas: take another directory"
     """
     found = _SETTING.sub(lambda found: f"{OPTIONS[found[1]]} {found[2]}", message)
+    found = _ABSENT.sub(lambda found: f"no {OPTIONS[found[1]]}", found)
     for part in (_SUBJECT, _LIST, _BESIDE):
         found = part.sub(lambda found: _NAME.sub(lambda name: OPTIONS[name[0]], found[0]), found)
     return found

@@ -52,7 +52,7 @@ class Null:
 
     @property
     def width(self) -> float | None:
-        """How much wider scores are than they should be, by the rarest that all maps have; None without scores."""
+        """Ratio of observed to expected scores, at the largest score that all maps reach; None without scores."""
         held = np.array([[score > 0 for score in scores] for scores in self.observed]).all(axis=0)
         if not self.observed or not held.any():
             return None

@@ -1,4 +1,4 @@
-"""How large a difference is beside what cells or replicates vary by: moderated t-statistics, p-values, intervals."""
+"""Moderated t-tests of differences, over samples or across replicates: standard errors, p-values and intervals."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Threshold:
 
     @cached_property
     def q(self) -> Floats:
-        """The false-discovery rate at which an entry in each bin is found."""
+        """The lowest false-discovery rate at which an entry in each bin is found."""
         if self.counts.sum() == 0:
             return np.ones(self.counts.size)
         beyond = np.cumsum(self.counts[::-1])[::-1]
@@ -85,7 +85,7 @@ class Threshold:
 
     @property
     def critical(self) -> float:
-        """The smallest score of a move, in standard errors; infinite if nothing is found."""
+        """The smallest score (z) of a move; infinite if nothing is found."""
         found = np.flatnonzero((self.q <= self.fdr) & (np.cumsum(self.counts[::-1])[::-1] > 0))
         return float(found[0] / BINS_PER_UNIT) if found.size else np.inf
 

@@ -140,7 +140,7 @@ class MongeMap(BaseEstimator):
     epsilon_, reach_, converged_, n_iter_
         The ε and reach used, whether the tolerance was met, iterations.
     threshold_
-        With `fdr`: the score that a move needs (`critical`, in standard errors), and how many entries were tested
+        With `fdr`: the score that a move needs (`critical`, a z-score), and how many entries were tested
         (`n_tested`).
     report_
         Status and what to do, error by iteration, effective targets, seconds, memory.
@@ -490,7 +490,7 @@ class MongeMap(BaseEstimator):
         return self._displace(self._towards, self._towards.holding(samples), lambda _, moves: moves)
 
     def q_values(self, X: Any, within: Any = None) -> sp.csr_array:
-        """The false-discovery rate at which each move is found: CSR with the pattern of `displacement(X)`.
+        """The lowest false-discovery rate at which each move is found: CSR with the pattern of `displacement(X)`.
 
         It needs `fdr`. Entries that are not stored did not reach that rate. `within` as for `displacement`.
 

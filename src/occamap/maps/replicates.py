@@ -1,4 +1,4 @@
-"""Replicates of samples, such as donors: coordinates without what is particular to each, and how much they differ."""
+"""Replicates such as donors: remove their mean shifts from coordinates, and learn how much they differ."""
 
 from __future__ import annotations
 

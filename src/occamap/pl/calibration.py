@@ -47,7 +47,7 @@ def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
     critical = entry.get("critical")
     if critical is not None and critical <= max(ends[1], np.nanmax(observed, initial=0.0)):
         names["needed to move"] = ax.axhline(float(critical), color=_draw.ORANGE, linewidth=1)
-    ax.set(xlabel="expected score (standard errors)", ylabel="observed score in null maps")
+    ax.set(xlabel="expected score (z)", ylabel="observed score in null maps")
     ax.set_aspect("equal")
     legend(ax, list(names.values()), list(names), loc="upper left")
     return ax

@@ -13,8 +13,8 @@ QUESTION = "groupby control target layer use_genes counts"
 MAP = "cost k epsilon epsilon_scale relax pool"
 GENES = "gene_sets l1_ratio frozen weights"
 ASKED = {  # parameters that are options of the same name
-    "fit": f"{QUESTION} {MAP} match within fdr gamma max_density {GENES} by replicate subsamples max_memory threads "
-    "write_adata",
+    "fit": f"{QUESTION} {MAP} match within fdr gamma max_density {GENES} by replicate subsamples top max_memory "
+    "threads write_adata",
     "path": f"{QUESTION} {MAP} gammas max_density splits max_memory threads",
     "evaluate": "groupby control targets within layer counts hvg costs gammas k epsilon epsilon_scale relax pool "
     "splits test_size replicate components markers close_ups",

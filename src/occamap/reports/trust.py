@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from occamap.genes.fold_changes import DETECTED
 from occamap.metrics import pearson_r2
 from occamap.reports.choice import Choice
 from occamap.reports.view import View
-from occamap.reports.words import HALF, listed
+from occamap.reports.words import HALF, listed, shift
 from occamap.run_record import RunRecord
 
 FINE, CARE = "fine", "care"
@@ -59,7 +58,7 @@ def trust(record: RunRecord, view: View, made: Choice | None) -> list[Item]:
     items += _stability(record, view)
     items += _matching(record, view)
     items += _composition(record, view)
-    items += _normalisation(record, view)
+    items += _normalisation(record)
     items.append(_agreement(view))
     items += [Item(CARE, "Warning", text) for text in record.warnings]
     return items
@@ -139,22 +138,17 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
             "too small."
         )
         return Item(CARE, "Error rate", told, lines)
+    times = f"Their largest scores are {width:.2f} times those of a normal distribution"
+    times += " (1 is exact, less is conservative)"
     if replicate is not None:
         told += (
             f" Both parts have cells of the same replicates ({replicate}), so this checks the noise of cells, not the "
-            f"differences between replicates. Their largest scores are {width:.2f} times those of a normal "
-            "distribution (1 or less is right)."
+            f"differences between replicates. {times}."
         )
     elif width > NARROWER:
-        told += (
-            f" Their largest scores are {width:.2f} times those of a normal distribution (1 is ideal), so the error "
-            "rate is about right for the noise of cells."
-        )
+        told += f" {times}, so the error rate is about right for the noise of cells."
     else:
-        told += (
-            f" Their largest scores are {width:.2f} times those of a normal distribution (1 is ideal), so q-values are "
-            "conservative."
-        )
+        told += f" {times}, so q-values are conservative."
     return Item(FINE, "Error rate", f"{told} The plot shows observed against expected scores.", lines)
 
 
@@ -202,8 +196,8 @@ def _matching(record: RunRecord, view: View) -> list[Item]:
     told = f"{whole:.0%} of the control cells' mass is matched with target cells of the same {by}"
     low = sorted((share, name) for name, share in parts.items() if share < SURE)
     if low:
-        told += f"; least of {listed([f'{name} ({share:.0%})' for share, name in low[:4]])}"
-        told += ": what moves there is in part a change of group"
+        told += f"; lowest for {listed([f'{name} ({share:.0%})' for share, name in low[:4]])}"
+        told += ", where part of what moves is a change of group"
     return [Item(FINE if whole >= SURE and min(parts.values()) >= HALF else CARE, "Groups", f"{told}.")]
 
 
@@ -219,36 +213,10 @@ def _agreement(view: View) -> Item:
     return Item(FINE, what, told)
 
 
-def _normalisation(record: RunRecord, view: View) -> list[Item]:
-    """A shift of the typical gene, which scaling to a common total makes: of all cells, and of each group."""
-    whole = view.shift.median if view.shift is not None and view.shift.is_clear else None
-    by, parts = record.parameters.get("by"), record.result.get("shifts") or {}
-    if whole is None and not parts:
-        return []
-    large = sorted(parts.items(), key=lambda part: -abs(part[1]))
-    groups = listed([f"{_percent(shift)} in {name}" for name, shift in large[:4]]) if large else ""
-    if whole is None:
-        told = f"The typical gene changes in some groups ({by}): {groups}"
-    else:
-        way = "falls" if whole < 0 else "rises"
-        told = f"The typical gene {way} by {_percent(whole).lstrip('+-')}"
-        told += f"; the largest changes by {by} are {groups}" if groups else ""
-    others = "rise" if (large[0][1] if whole is None else whole) < 0 else "fall"
-    told += (
-        f" (median over genes in at least {DETECTED:.0%} of the cells). If most genes do not respond, this comes from "
-        f"scaling cells to a common total while other genes {others}: small changes in this direction may not be real. "
-        "The page “How sure?” of the documentation has a remedy."
-    )
-    return [Item(CARE, "Normalisation", told)]
-
-
-def _percent(log2: float) -> str:
-    """A log2 fold change in per cent.
-
-    >>> _percent(-1.0), _percent(1.0)
-    ('-50%', '+100%')
-    """
-    return f"{2**log2 - 1:+.0%}"
+def _normalisation(record: RunRecord) -> list[Item]:
+    """A shift of the typical gene, which scaling to a common total makes."""
+    told = shift(record)
+    return [] if told is None else [Item(CARE, "Normalisation", told)]
 
 
 def _composition(record: RunRecord, view: View) -> list[Item]:
@@ -268,8 +236,9 @@ def _composition(record: RunRecord, view: View) -> list[Item]:
     more = f" and {shown.size - 3} more" if shown.size > 3 else ""
     if not unlike.size:
         return [Item(FINE, what, f"No {by} differs much in size between control and target; most of all {parts[0]}.")]
-    told = (
-        f"Control and target cells differ in how many are of each {by}: {listed(parts)}{more}. Cells are matched "
-        "whatever their group, so part of what moves may be a change of group."
-    )
+    told = f"The shares of the groups of {by} differ between control and target cells: {listed(parts)}{more}."
+    if record.parameters.get("within") == by:
+        told += f" Cells are matched only within each {by}, so this does not change what moves."
+        return [Item(FINE, what, told)]
+    told += " Cells are matched across groups, so part of what moves may be a change of group."
     return [Item(CARE, what, told)]

@@ -16,7 +16,6 @@ from occamap._kernels.columns import column_sums
 from occamap._validate import Samples
 from occamap.errors import RunFileError
 from occamap.genes import gene_table
-from occamap.genes.fold_changes import Shift, typical_shift
 from occamap.maps import MongeMap
 from occamap.reports.pack import entries
 from occamap.reports.saved import Run
@@ -42,14 +41,12 @@ NUMBERS = (  # of a gene
 class View:
     """The table of genes (index: their names), how many cells are shown, and the header and arrays of the page.
 
-    `groups` are their names and how many control and target cells each has. `shift` is that of the typical gene, if
-    fold changes are known.
+    `groups` are their names and how many control and target cells each has.
     """
 
     genes: pd.DataFrame
     shown: int
     groups: tuple[list[str], list[int], list[int]] | None
-    shift: Shift | None
     header: dict[str, Any]
     arrays: Arrays
 
@@ -93,15 +90,7 @@ def view(run: Run) -> View:
     if groups is not None and "genes_by" in run.tables:
         arrays |= _by_group(run.tables["genes_by"], groups[0], names)
         header["rate"] = run.record.result.get("false_discovery_rate")
-    return View(genes, mine.size, groups, _shift(genes, places, X, Y), header, arrays)
-
-
-def _shift(genes: pd.DataFrame, places: NDArray[Any], X: sp.csr_array, Y: sp.csr_array) -> Shift | None:
-    """The shift of genes that are detected often in the cells that are shown; `places` are their columns."""
-    if "log2_fold_change" not in genes:
-        return None
-    detected = np.mean([np.bincount(side.indices, minlength=side.shape[1]) / side.shape[0] for side in (X, Y)], axis=0)
-    return typical_shift(genes["log2_fold_change"].to_numpy(), detected[places])
+    return View(genes, mine.size, groups, header, arrays)
 
 
 def _kind(name: str) -> type[np.floating[Any]]:
@@ -146,7 +135,7 @@ def _genes(run: Run, model: MongeMap, moves: sp.csr_array, X: sp.csr_array, Y: s
         shown = [name for name in NUMBERS if name in table and not (tested and name in ("low", "high"))]
         numbers = {name: table[name].to_numpy(np.float64) for name in shown}
     except (ValueError, TypeError) as error:
-        raise RunFileError(f"the table of genes holds what is no number: {error}") from error
+        raise RunFileError(f"the table of genes holds a value that is not a number: {error}") from error
     return pd.DataFrame({**numbers, "column": [place[name] for name in listed]}, index=pd.Index(listed, name="gene"))
 
 
@@ -217,7 +206,7 @@ def _by_group(table: pd.DataFrame, groups: list[str], genes: list[str]) -> Array
     try:
         columns = {name: np.append(table[name].to_numpy(np.float64), np.nan)[wanted] for name in TESTED}
     except (ValueError, TypeError) as error:
-        raise RunFileError(f"the table of genes by group holds what is no number: {error}") from error
+        raise RunFileError(f"the table of genes by group holds a value that is not a number: {error}") from error
     return {f"group_{name}": values.astype(_kind(name)) for name, values in columns.items()}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from occamap.genes.fold_changes import DETECTED
 from occamap.reports.again import without_folders
 from occamap.reports.view import NOBODY, View
 from occamap.run_record import RunRecord
@@ -35,15 +36,15 @@ def headline(record: RunRecord, view: View) -> str:
     if not first:
         return f"{over}, no gene moves."
     if "n_genes_found" in result:
-        across = "across replicates" if "n_replicates" in result else "over cells"
+        across = "across replicates" if "n_replicates" in result else "cells treated as independent"
         told = [
             f"{over}, {result['n_genes_found']:,} of {len(genes):,} genes respond "
             f"({100 * result['false_discovery_rate']:.3g} % false-discovery rate, {across})."
         ]
     elif "null" in result:
         told = [
-            f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further, on average over "
-            f"{result['n_cells']:,} control cells, than any gene does between two random parts of them."
+            f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further on average than "
+            "any gene does between random halves of the control cells (no false-discovery rate)."
         ]
     else:
         half = int((genes["share"] >= HALF).sum())
@@ -137,25 +138,56 @@ def methods(record: RunRecord, view: View) -> str:
     )
 
 
+def shift(record: RunRecord) -> str | None:
+    """The change of the typical gene, of all cells and of each group, and what follows; None if there is none."""
+    result, by = record.result, record.parameters.get("by")
+    whole, parts = result.get("shift"), result.get("shifts") or {}
+    if whole is None and not parts:
+        return None
+    large = sorted(parts.items(), key=lambda part: -abs(part[1]))
+    groups = listed([f"{_percent(change)} in {name}" for name, change in large[:4]]) if large else ""
+    if whole is None:
+        told = f"The typical gene changes in some groups ({by}): {groups}"
+    else:
+        way = "falls" if whole < 0 else "rises"
+        told = f"The typical gene {way} by {_percent(whole).lstrip('+-')}"
+        told += f"; the largest changes by {by} are {groups}" if groups else ""
+    others = "rise" if (large[0][1] if whole is None else whole) < 0 else "fall"
+    return (
+        f"{told} (median over genes in at least {DETECTED:.0%} of the cells). If most genes do not respond, this comes "
+        f"from scaling cells to a common total while other genes {others}: small changes in this direction may not be "
+        "real, and occamap.tl.correct_composition removes them (page “How sure?” of the documentation)."
+    )
+
+
+def _percent(log2: float) -> str:
+    """A log2 fold change in per cent.
+
+    >>> _percent(-1.0), _percent(1.0)
+    ('-50%', '+100%')
+    """
+    return f"{2**log2 - 1:+.0%}"
+
+
 def _rate(result: dict[str, Any]) -> str:
     """The cost whose penalty follows from a false-discovery rate."""
     rate = f"a false-discovery rate of {result['fdr']:g} over all cells and genes (Benjamini-Hochberg)"
     if result["critical"] is None:
-        return f"½‖z‖² with an ℓ1 penalty of its own for each cell and gene; nothing stood out at {rate}"
+        return f"½‖z‖² plus an ℓ1 penalty that differs by cell and gene; nothing moves at {rate}"
     return (
-        "½‖z‖² with an ℓ1 penalty of its own for each cell and gene, the difference whose score is "
-        f"{result['critical']:.3g} standard errors, for {rate}"
+        "½‖z‖² plus an ℓ1 penalty that differs by cell and gene: a gene moves in a cell if its z-score is at least "
+        f"{result['critical']:.3g}, the threshold for {rate}"
     )
 
 
 def _tests(asked: dict[str, Any], result: dict[str, Any]) -> str:
     """How genes were tested."""
-    how = "over cells"
+    how = "treating cells as independent"
     if "n_replicates" in result:
         how = f"across replicates ({asked['replicate']}; moderated variances)"
     return (
         f" Differences between control cells and their matched target cells were tested gene by gene {how}; q-values "
-        "are by Benjamini-Hochberg, and intervals are of 95 %."
+        "are Benjamini-Hochberg-adjusted p-values, and intervals are 95 % confidence intervals."
     )
 
 

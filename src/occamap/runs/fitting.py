@@ -64,6 +64,7 @@ def fit(
     by: str | None = None,
     replicate: str | None = None,
     subsamples: int = 10,
+    top: int = TOP,
     max_memory: str | None = None,
     threads: int | None = None,
     seed: int = 0,
@@ -110,7 +111,7 @@ def fit(
             model = _learn(adata, question, filled, shared | _replicate(filled, replicate), stage)
             again = {"by": by, "subsamples": subsamples, "n_jobs": threads, "random_state": seed, "client": client}
             again |= {"max_memory": max_memory, "replicate": replicate}
-            table, groups = _tables(adata, again, stage)
+            table, groups = _tables(adata, again | {"top": top}, stage)
             null = _null(adata, subsamples, {"n_jobs": threads, "max_memory": max_memory}, seed, stage)
             pathways = _pathways(adata, filled, by, replicate)
             rows, targets = _cells(adata, by), _targets(adata, by)
@@ -118,7 +119,7 @@ def fit(
                 command=command,
                 data=found,
                 parameters=_parameters(question, filled, model)
-                | {"by": by, "subsamples": subsamples, "top": TOP, "threads": threads, "write_adata": write_adata}
+                | {"by": by, "subsamples": subsamples, "top": top, "threads": threads, "write_adata": write_adata}
                 | {"dask": dask, "replicate": replicate},
                 result=_result(adata, model, table, rows, null, by) | _sets_used(adata) | _by_group(adata, groups, by)
                 | {"pieces_from_earlier_runs": pieces.found},
@@ -194,7 +195,7 @@ def _tables(adata: Any, asked: dict[str, Any], stage: Stage) -> tuple[Any, Any]:
     count = asked["subsamples"]
     heard = hearing(show=False, kinds=(NotConvergedWarning,))
     with heard as told, stage("genes: halves of the cells" if count else "genes") as tick:
-        tables = gene_tables(adata, key=KEY, top=TOP, wilcoxon=False, tick=tick, **asked)
+        tables = gene_tables(adata, key=KEY, wilcoxon=False, tick=tick, **asked)
     if told:
         message = f"In {len(told)} of {count} subsamples the solver did not converge; in the first: {told[0]}"
         warnings.warn(message, NotConvergedWarning, stacklevel=2)
@@ -234,15 +235,22 @@ def _by_group(adata: Any, groups: Any, by: str | None) -> dict[str, Any]:
         if table["q"].notna().any():
             genes = table[table["q"] <= rate].sort_values("difference", key=np.abs, ascending=False, kind="stable")
             responses[str(name)] = {"n_genes_found": len(genes), "first": [str(gene) for gene in genes.index[:FIRST]]}
+            if "n_replicates" in table:
+                responses[str(name)]["n_replicates"] = int(table["n_replicates"].iloc[0])
         if np.isfinite(table["matched_within"].iloc[0]):
             kept[str(name)] = float(table["matched_within"].iloc[0])
-        own = [cells[np.flatnonzero(codes == name)] for cells, codes in sides]
-        counts = [np.bincount(part.indices, minlength=part.shape[1]) / max(part.shape[0], 1) for part in own]
-        detected = np.mean(counts, axis=0)
-        shift = typical_shift(table["log2_fold_change"].reindex(stored.names).to_numpy(), detected)
-        if shift is not None and shift.is_clear:
-            shifts[str(name)] = shift.median
-    return {"matched_within": kept, "shifts": shifts, "responses": responses}
+        shift = _shift(table, stored.names, [cells[np.flatnonzero(codes == name)] for cells, codes in sides])
+        if shift is not None:
+            shifts[str(name)] = shift
+    in_some = {"n_genes_found_in_groups": int((groups["q"] <= rate).groupby(level=1).any().sum())} if responses else {}
+    return {"matched_within": kept, "shifts": shifts, "responses": responses, **in_some}
+
+
+def _shift(table: Any, names: Any, sides: list[Any]) -> float | None:
+    """The shift (log2) of the typical gene between the cells of two sides, if it is clear."""
+    counts = [np.bincount(part.indices, minlength=part.shape[1]) / max(part.shape[0], 1) for part in sides]
+    found = typical_shift(table["log2_fold_change"].reindex(names).to_numpy(), np.mean(counts, axis=0))
+    return found.median if found is not None and found.is_clear else None
 
 
 def _null(adata: Any, subsamples: int, settings: dict[str, Any], seed: int, stage: Stage) -> Null | None:
@@ -324,6 +332,7 @@ def _result(
         "n_targets": report.n_targets,
         "n_genes": len(table),
         **_tested(table, RATE if model.fdr is None else model.fdr),
+        "shift": _shift(table, stored.names, [stored.cells(side) for side in ("control", "target")]),
         "n_genes_in_half": int((table["share"] >= HALF).sum()),
         "median_genes_per_cell": float(rows["n_genes"].median()),
         "median_distance": float(rows["distance"].median()),

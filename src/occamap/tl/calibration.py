@@ -26,8 +26,9 @@ def calibration(
 ) -> pd.DataFrame:
     """Compare the scores of null maps with a normal distribution.
 
-    A null map goes from one random half of the control cells to the other, where nothing differs. The score of an entry
-    (control cell × gene) is the normal deviate that is as rare as its t statistic. If observed scores are larger than
+    A null map goes from one random half of the control cells to the other, where nothing differs. Both halves have the
+    same donors, so this does not check differences between donors. The score of an entry (control cell × gene) is the
+    z-score with the same p-value as its t statistic. If observed scores are larger than
     expected ones, q-values are too small. The map needs `fdr`.
 
     Parameters
@@ -35,7 +36,7 @@ def calibration(
     adata, key
         The AnnData, and the `key_added` of the map.
     n_maps
-        The number of null maps; each has another split.
+        The number of null maps; each uses a different split.
     n_jobs, max_memory
         As for `MongeMap`.
     random_state

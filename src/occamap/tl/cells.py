@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -262,6 +262,17 @@ def _log_normalise(counts: Any, totals: NDArray[np.float64]) -> Any:
     if is_sparse:
         return sp.csr_matrix((made, counts.indices, counts.indptr), shape=counts.shape)
     return made.reshape(n, d)
+
+
+def log_base(adata: Any) -> float:
+    """The base of the logs in an AnnData: the one that scanpy noted, or e."""
+    noted = adata.uns.get("log1p", {})
+    base = noted.get("base") if isinstance(noted, Mapping) else None
+    if base is None:
+        return float(np.e)
+    if not isinstance(base, int | float | np.number) or not base > 1:
+        raise InputError(f"adata.uns['log1p']['base'] must be a number above 1, or None for e; got {base!r}")
+    return float(base)
 
 
 def some(names: list[str], most: int = 3) -> str:

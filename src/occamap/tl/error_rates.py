@@ -68,8 +68,8 @@ def enough_cells(fewest: int) -> bool:
     if fewest >= FEWEST_TESTED:
         return True
     warnings.warn(
-        f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test, so the default gamma is used "
-        "and displacements have no q-values: take larger groups, or pass fdr=None",
+        f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test, so the default gamma is used, "
+        "which has no error rate, and displacements have no q-values: take larger groups, or pass fdr=None",
         InputWarning,
         stacklevel=3,
     )
@@ -82,8 +82,8 @@ def warn_of_nothing_tested(replicate: str | None) -> None:
     if replicate is not None:
         needed = f"cells of {FEWEST_REPLICATES} replicates ({replicate})"
     warnings.warn(
-        f"No entry could be tested, so nothing moves: a neighbourhood must have {needed} in each condition: use "
-        f"pool={AUTO!r}",
+        f"No entry could be tested, so nothing moves. In each condition, a neighbourhood must have {needed}: use "
+        f"larger neighbourhoods, such as pool={AUTO!r}",
         InputWarning,
         stacklevel=3,
     )
@@ -149,8 +149,9 @@ def enough_replicates(replicate: str, counts: dict[str, int], within: str | None
     if within is not None:
         where, found = f"each condition of a group of {within!r}", f"no group has more than {most}"
     warnings.warn(
-        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; {found}, so the default gamma is used "
-        "and there are no q-values: add replicates, or leave replicate out to treat cells as independent",
+        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; {found}, so the default gamma is used, "
+        "which has no error rate, and there are no q-values: add replicates, or leave replicate out to treat cells as "
+        "independent",
         InputWarning,
         stacklevel=3,
     )

@@ -95,13 +95,13 @@ def gene_table(
       One count in 10,000, in one cell of the group, is added to each side, so that genes seen on one side only have a
       finite value. Values are taken for natural logs of 1 + counts, or for logs to the base that `scanpy.pp.log1p`
       noted in `adata.uns["log1p"]`; NaN, with a warning, if they are visibly not logs: scaled values or raw counts
-    - `p`, `q`: of a two-sided test that `difference` is 0, and the false-discovery rate at which the gene is found
-      (Benjamini and Hochberg), over all genes or, with `by`, over all genes of all groups; NaN where there is nothing
-      to test: genes without counts, groups with one cell, fewer than 3 replicates
+    - `p`, `q`: of a two-sided test that `difference` is 0, and the lowest false-discovery rate at which the gene is
+      found (Benjamini and Hochberg), over all genes or, with `by`, over all genes of all groups; NaN where there is
+      nothing to test: genes without counts, groups with one cell, fewer than 3 replicates
     - `n_replicates`, with `replicate`: the number of replicates in the condition with fewer
     - `matched_within`, with `by`: the share of the mass of the group's control cells that is matched with target cells
       of the same group; a `MatchWarning` names groups in which it is below one half
-    - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, a degree of freedom a pair
+    - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, one degree of freedom per pair
     - `frequency`: the share of subsamples in which the gene is among the `top` that move most
     - `expected_false`: an upper bound on the expected number of genes, of this frequency or higher, that a half selects
       no more often than a random draw of `top` genes would (`tl.stable_genes` keeps the genes below a number that you
@@ -215,8 +215,8 @@ def gene_tables(
 def _warn_of_other_units(reason: str) -> None:
     """Warn that fold changes cannot be computed."""
     warnings.warn(
-        f"log2_fold_change is NaN: the cells must hold log1p of normalised counts, but have {reason}: use "
-        "scanpy.pp.normalize_total and scanpy.pp.log1p before the map is learned, or read difference",
+        f"log2_fold_change is NaN, because the values are not log1p of normalised counts (they have {reason}): use "
+        "scanpy.pp.normalize_total and scanpy.pp.log1p before learning the map, or read difference instead",
         InputWarning,
         stacklevel=4,
     )

@@ -51,7 +51,7 @@ def warn_of_few_replicates(replicate: str, count: int) -> None:
         warnings.warn(
             f"replicate must have at least {FEWEST_REPLICATES} values in each condition for a test; "
             f"adata.obs[{replicate!r}] has {count} in one of them, so p, q and intervals are NaN: add replicates, or "
-            "pass replicate=None to treat cells as independent",
+            "treat cells as independent (replicate=None)",
             InputWarning,
             stacklevel=4,
         )
@@ -62,8 +62,8 @@ def warn_of_untested_groups(replicate: str, by: str, counts: dict[str, int]) -> 
     few = [f"{name} ({count})" for name, count in counts.items() if count < FEWEST_REPLICATES]
     if few:
         warnings.warn(
-            f"Groups of {by!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are not "
-            f"tested, and their q is NaN (replicates): {some(few, 5)}",
+            f"Groups of {by!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate!r}) in a condition are not "
+            f"tested, and their q is NaN (number of replicates in brackets): {some(few, 5)}",
             InputWarning,
             stacklevel=4,
         )

@@ -227,9 +227,9 @@ def monge_map(
     others = given | {"gammas": gammas, "weights": weights, "epsilon": "auto" if epsilon == AUTO else None}
     fdr = rate_of(fdr, others, pooled, match)
     if replicate is not None and fdr is None:
-        raise InputError("replicate must be given only with fdr, which is None here, since another parameter sets the "
-                         "penalty or rules it out (gamma, gammas, cost, weights, gene_sets, epsilon='auto', pool=None, "
-                         "match=None): leave that out, or give replicate to tl.gene_table alone")
+        raise InputError("replicate must be given only with fdr, but fdr is None: it was set to None, or another "
+                         "parameter rules it out (gamma, gammas, cost, weights, gene_sets, epsilon='auto', pool=None, "
+                         "match=None): leave that parameter out, or pass replicate to tl.gene_table only")
     if fdr is not None:
         warn_of_small_pools(pooled)
         if not enough_cells(min(source.n_obs, targets.n_obs)) or tested != replicate:
@@ -306,8 +306,8 @@ def _with_enough_replicates(
         return pair
     listed = some([f"{name} ({counts[name]})" for name in few], 5)
     warnings.warn(
-        f"Groups of {within!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate}) in a condition are left "
-        f"out (replicates): {listed}",
+        f"Groups of {within!r} with fewer than {FEWEST_REPLICATES} replicates ({replicate!r}) in a condition are left "
+        f"out (their number in brackets): {listed}",
         MatchWarning,
         stacklevel=3,
     )

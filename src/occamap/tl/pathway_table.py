@@ -46,7 +46,7 @@ def pathway_table(
     adata, key
         The AnnData, and the `key_added` of the map.
     gene_sets
-        As for `tl.monge_map`; by default the sets that the map was learned with. Any map can be asked about any sets.
+        As for `tl.monge_map`; by default the sets that the map was learned with. Any sets can be used with any map.
     by
         A column of `adata.obs`, such as the cell type: a table for each group that has control cells, below each other.
     replicate
@@ -71,9 +71,10 @@ def pathway_table(
       the share of cells in which the genes of the set rise, or fall, on average
     - `difference`: the mean over its genes of the matched target cells minus that of the control cells, in the units of
       the data and without a penalty; `difference_low`, `difference_high`: its 95 % interval
-    - `p`, `q`: of a two-sided test that `difference` is 0, and the false-discovery rate at which the set is found
-      (Benjamini and Hochberg), over all sets or, with `by`, over all sets of all groups. The test does not compare the
-      set to other genes, and misses sets of which some genes rise and others fall. NaN as in `tl.gene_table`
+    - `p`, `q`: of a two-sided test that `difference` is 0, and the lowest false-discovery rate at which the set is
+      found (Benjamini and Hochberg), over all sets or, with `by`, over all sets of all groups. The test does not
+      compare the set to other genes, and misses sets of which some genes rise and others fall. NaN as in
+      `tl.gene_table`
     - `n_replicates`, with `replicate`: the number of replicates in the condition with fewer
     - `energy`: the share of all squared displacements that is within the set
     - `top_genes`: those that move most on average

@@ -18,8 +18,8 @@ def stable_genes(table: Any, expected_false: float = 1.0) -> pd.DataFrame:
     table
         Of `tl.gene_table` with subsamples.
     expected_false
-        How many false genes are allowed, in expectation. False is a gene that a half of the cells selects no more often
-        than a blind draw of as many genes would; it is not a gene without any effect.
+        The expected number of false selections to allow. A selection is false if a half of the cells selects the gene
+        no more often than a random draw would; the gene may still have an effect.
 
     Returns
     -------

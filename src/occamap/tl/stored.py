@@ -18,7 +18,7 @@ from occamap._record import versions, without_none
 from occamap.costs import KINDS, Cost
 from occamap.errors import InputError
 from occamap.maps import MongeMap
-from occamap.tl.cells import Mask, Rows, are_whole, check_adata, labels, numbers, replicate_labels, some
+from occamap.tl.cells import Mask, Rows, are_whole, check_adata, labels, log_base, numbers, replicate_labels, some
 from occamap.tl.gene_sets import members_matrix
 from occamap.tl.resolution import match_of, pool_of, replicate_of, within_of
 
@@ -86,13 +86,8 @@ class Stored:
 
     def log_base(self) -> float:
         """The base of logs among the numbers: the one that scanpy noted, or e, also for counts that are logged here."""
-        noted = self.adata.uns.get("log1p", {})
-        base = noted.get("base") if isinstance(noted, Mapping) else None
-        if base is None or (self.design.counts == "normalize" and self._holds_counts()):
-            return float(np.e)
-        if not isinstance(base, int | float | np.number) or not base > 1:
-            raise InputError(f"adata.uns['log1p']['base'] must be a number above 1, or None for e; got {base!r}")
-        return float(base)
+        logged_here = self.design.counts == "normalize" and self._holds_counts()
+        return float(np.e) if logged_here else log_base(self.adata)
 
     def _holds_counts(self) -> bool:
         """Whether the first cells have whole numbers only."""
@@ -257,7 +252,7 @@ def describe(asked: dict[str, Any], fitted: MongeMap) -> dict[str, Any]:
 
 
 def critical(fitted: MongeMap) -> float | None:
-    """How many standard errors a move needs; None if nothing moves."""
+    """The score (z) that a move needs; None if nothing moves."""
     found = fitted.threshold_.critical
     return found if np.isfinite(found) else None
 

@@ -16,7 +16,7 @@ const GENE_COLUMNS = {
   expected_false: { label: "false at most", kind: "number", help: "Upper bound on the expected number of false genes among all that are in the first as often as this one, or more often" },
   observed: { label: "observed", kind: "move", help: "Mean of the target minus mean of the control cells, without any map" },
   log2_fold_change: { label: "log2 change", kind: "move", help: "Log2 of the mean normalised count of the matched target cells over that of the control cells" },
-  q: { label: "q", kind: "small", help: "The false-discovery rate at which the gene is found to differ between control cells and their matched target cells (Benjamini and Hochberg, over all genes)" },
+  q: { label: "q", kind: "small", help: "The lowest false-discovery rate at which the gene is found to differ between control cells and their matched target cells (Benjamini and Hochberg, over all genes)" },
   wilcoxon_p_adjusted: { label: "adjusted p", kind: "small", help: "Wilcoxon's rank-sum test of target against control cells, without any map; adjusted by Benjamini and Hochberg" },
 };
 
