@@ -13,7 +13,7 @@ Planted truth: 800 + 800 cells, 3,000 genes, 4 types, effects of ±0.7 to 1.6 in
 them shared, counts scaled to 10,000 per cell and logged, without side effects on other genes. Donors multiply the rates
 of each gene by log-normal factors (σ = 0.3), alike in all types, and their response by others (σ = 0.15): a gene
 without a planted effect changes in every donor, but not on average over donors. The largest of the unequal donors has
-five times the cells of the smallest. Cells are matched within the true types. Wilcoxon's test and pseudobulk also run
+five times the cells of the smallest. Of crossed ones, the largest in one condition is the smallest in the other. Cells are matched within the true types. Wilcoxon's test and pseudobulk also run
 within the true types; pseudobulk sums the counts of a donor, type and condition, and takes a t-test of log1p CPM
 (paired, or Welch's) of genes with 10 counts or more; totals are corrected for the planted growth.
 
@@ -63,6 +63,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "4 + 4 donors": {"donors": 4, "paired": False},
     "3 donors, paired": {"donors": 3},
     "4 + 4 unequal donors": {"donors": 4, "paired": False, "ratio": 5.0},
+    "6 donors, paired, crossed": {"donors": 6, "ratio": 5.0, "crossed": True},
 }
 WITH, WITHOUT = '**replicate="donor"**', "without replicate"
 Floats = NDArray[np.float64]
@@ -74,12 +75,13 @@ Floats = NDArray[np.float64]
 def simulate(
     seed: int, *, cells: int = 800, genes: int = 3000, types: int = 4, moved: int = 60, shared: int = 20,
     density: float = 0.27, donors: int = 0, base: float = 0.3, response: float = 0.15, paired: bool = True,
-    ratio: float = 1.0,
+    ratio: float = 1.0, crossed: bool = False,
 ) -> Any:  # fmt: skip
     """Cells as the text above says, in an AnnData; `varm["moved"]` has the truth, genes × types, without donors if 0.
 
     `base` and `response` are the standard deviations between donors. Unpaired donors are in one condition each.
-    The largest donor has `ratio` times the cells of the smallest, and the others are spaced evenly between them.
+    The largest donor has `ratio` times the cells of the smallest, and the others are spaced evenly between them; if
+    `crossed`, the largest in one condition is the smallest in the other.
     """
     import anndata
 
@@ -93,7 +95,8 @@ def simulate(
     kinds = [rng.permutation(np.arange(cells) % types) for _ in range(2)]
     shares = np.linspace(1, ratio, count) / np.linspace(1, ratio, count).sum()
     people = [
-        rng.integers(count, size=cells) if ratio == 1 else rng.choice(count, size=cells, p=shares) for _ in range(2)
+        rng.integers(count, size=cells) if ratio == 1 else rng.choice(count, size=cells, p=p)
+        for p in (shares, shares[::-1] if crossed else shares)
     ]
     library = rng.lognormal(sigma=drawing.LIBRARY_SPREAD, size=2 * cells)
 
@@ -230,7 +233,8 @@ def across_donors(seeds: Iterable[int] = PLANTED) -> Tables:
 def with_nothing(seeds: Iterable[int] = EMPTY) -> Tables:
     """Whether anything is found at 10 % where nothing was planted."""
     rows = []
-    for design, given in {"no donors": {}, "6 donors, paired": DESIGNS["6 donors, paired"]}.items():
+    paired = {name: DESIGNS[name] for name in ("6 donors, paired", "6 donors, paired, crossed")}
+    for design, given in {"no donors": {}, **paired}.items():
         for seed in seeds:
             adata = simulate(seed, moved=0, shared=0, **given)
             learn(adata)

@@ -133,7 +133,8 @@ def donors(seeds: Iterable[int] = PLANTED) -> Tables:
 
 
 def nothing(seeds: Iterable[int] = EMPTY) -> Tables:
-    designs = {"no donors": {}, "6 donors, paired": {"donors": 6}, "4 + 4 donors": {"donors": 4, "paired": False}}
+    names = "6 donors, paired", "4 + 4 donors", "6 donors, paired, crossed"
+    designs = {"no donors": {}, **{name: DESIGNS[name] for name in names}}
     rows = []
     for seed in seeds:
         for design, given in designs.items():

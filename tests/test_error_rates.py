@@ -63,12 +63,28 @@ def tested(request):
     return X, Y, replicate, fitted(X, Y, replicate)
 
 
+def evenly(W, V, source, target):
+    """Weights in which each donor of both sides has the harmonic mean of its shares, scaled to what both sides have."""
+    W, V = W.toarray(), V.toarray()
+    donors = sorted(set(source) & set(target))
+    for w, v in zip(W, V, strict=True):
+        shares = [[side[labels == donor].sum() for donor in donors] for side, labels in ((w, source), (v, target))]
+        common = [2 / (1 / a + 1 / b) if a and b else 0.0 for a, b in zip(*shares, strict=True)]
+        for side, labels, own in zip((w, v), (source, target), shares, strict=True):
+            for donor, share, wanted in zip(donors, own, common, strict=True):
+                side[labels == donor] *= wanted / sum(common) * sum(own) / share if share else 0.0
+    return sp.csr_array(W), sp.csr_array(V)
+
+
 def expected(m, X, Y, replicate):
     """Shifts, scores and standard errors of all entries from a second implementation: scipy's t, and contrasts."""
     W, P = m.neighbourhoods(), m.weights(X)
     P[P / P.max(axis=1, keepdims=True) < LEAST_WEIGHT] = 0.0
     P /= P.sum(axis=1, keepdims=True)
-    found = contrasts(X, Y, W, sp.csr_array(W @ P), replicate)
+    V = sp.csr_array(W @ P)
+    if replicate is not None:
+        W, V = evenly(W, V, *replicate)
+    found = contrasts(X, Y, W, V, replicate)
     variance, degrees = found.variance, found.degrees
     if replicate is not None:
         ratio = found.between / variance

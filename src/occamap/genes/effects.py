@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap.genes.fold_changes import log2_fold_changes
-from occamap.inference import Contrasts, contrasts, q_values, significance
+from occamap.inference import Contrasts, balanced, contrasts, q_values, significance
 
 Floats = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -77,7 +77,10 @@ def effects(
     W = sp.csr_array((1.0 / sizes[codes], (codes, held)), shape=(n_groups, rows.size))
     V = W @ sp.diags_array(1.0 / np.where(mass > 0, mass, 1.0)) @ weights
     there = np.flatnonzero(sizes > 0)
-    compared = control[rows], target[columns], W[there], sp.csr_array(V)[there]
+    W, V = W[there], sp.csr_array(V)[there]
+    if replicates is not None:
+        W, V = balanced(W, V, *_numbers(replicates))
+    compared = control[rows], target[columns], W, V
     found = contrasts(*compared, replicates) if sets is None else _of_sets(*compared, replicates, sets)
     tested = significance(found)
     difference, width, fold_change, p = (np.full(shape, np.nan) for _ in range(4))
@@ -89,6 +92,12 @@ def effects(
         counts = np.zeros(n_groups, np.int64)
         counts[there] = found.n_replicates
     return Effects(difference, width, fold_change, p, counts)
+
+
+def _numbers(labels: tuple[Labels, Labels]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Labels of both sides as numbers, those of the same label alike."""
+    codes = np.unique(np.concatenate(labels), return_inverse=True)[1]
+    return codes[: labels[0].size], codes[labels[0].size :]
 
 
 def _of_sets(

@@ -2,6 +2,7 @@
 
 from occamap.inference.contrasts import Contrasts, contrasts
 from occamap.inference.multiplicity import q_values
-from occamap.inference.significance import FEWEST_REPLICATES, Significance, significance
+from occamap.inference.shares import FEWEST_REPLICATES, balanced
+from occamap.inference.significance import Significance, significance
 
-__all__ = ["FEWEST_REPLICATES", "Contrasts", "Significance", "contrasts", "q_values", "significance"]
+__all__ = ["FEWEST_REPLICATES", "Contrasts", "Significance", "balanced", "contrasts", "q_values", "significance"]

@@ -1,15 +1,26 @@
-"""What each replicate weighs in a contrast, and what follows for the variance between replicates."""
+"""What each replicate weighs in a contrast, and what follows for the variance between replicates.
+
+A replicate r has a level d_r in both conditions, and deviations a_r and b_r from it in each. The difference of means
+has the error Σ_r (v_r − w_r) d_r + v_r b_r − w_r a_r, where w_r and v_r are the weights of r on both sides. Levels
+cancel if w_r = v_r, which `balanced` sees to for replicates in both conditions.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
+FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread between them says nothing
 LEAST_LEFT = 0.05  # of the variance of a replicate, after the mean of all is subtracted
+PRESENT = 0.01  # the weight of a pair from which on it counts as one; half of a mean one if that is less
+LEVEL = 4.0  # variance of the levels of replicates over that of their deviations, where weights are not balanced
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +58,65 @@ class Shares:
         degrees = np.where(some_paired, _degrees(share), _degrees(source) + _degrees(target))
         most = held.any(axis=0).sum(axis=0) - np.where(some_paired, 1.0, 2.0)
         left = np.maximum(1 - 2 * share + own, LEAST_LEFT)
+        left *= np.clip(_expected(source, target, left), LEAST_LEFT, 1.0)
         return cls(source, target, left, np.maximum(degrees, 0.0), np.maximum(most, 0.0))
 
     def count(self, least: float = 0.0) -> NDArray[np.int64]:
         """How many replicates weigh more than this, on the side that has fewer of them; one per contrast."""
         return np.asarray(np.minimum((self.source > least).sum(axis=0), (self.target > least).sum(axis=0)))
+
+
+def _expected(source: Floats, target: Floats, left: Floats) -> Floats:
+    """The expected variance estimate of each contrast, Σ_r u_r² / left_r, over the true variance.
+
+    It is 1 if no replicate is on both sides, or if all weigh the same on both. Otherwise levels cancel less in the
+    difference than in the residuals u_r = v_r (t_r − t̄) − w_r (s_r − s̄).
+    """
+    w, v = source, target
+    squares = (w**2).sum(axis=0), (v**2).sum(axis=0)
+    level = (v - w) ** 2 - 2 * (v - w) * (v**2 - w**2)
+    level += v**2 * squares[1] + w**2 * squares[0] - 2 * v * w * (v * w).sum(axis=0)
+    deviation = v**2 * (1 - 2 * v + squares[1]) + w**2 * (1 - 2 * w + squares[0])
+    estimated = ((LEVEL * level + deviation) / left).sum(axis=0)
+    true = LEVEL * ((v - w) ** 2).sum(axis=0) + squares[0] + squares[1]
+    return np.where(true > 0, estimated / np.where(true > 0, true, 1.0), 1.0)
+
+
+def balanced(W: Any, V: Any, source: Ints, target: Ints) -> tuple[sp.csr_array, sp.csr_array]:
+    """Weights of contrasts in which replicates that are in both samples weigh the same on both sides.
+
+    `W` and `V` are contrasts × samples, and `source` and `target` the numbers of the replicates of the samples. The
+    weight of a replicate becomes proportional to the harmonic mean of its weights on both sides, within the total of
+    such replicates on each side. Contrasts in which fewer than 3 replicates weigh anything on both sides stay as they
+    are.
+
+    >>> source, target = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 1, 2, 2, 2])
+    >>> W, V = balanced(np.full((1, 6), 1 / 6), np.full((1, 6), 1 / 6), source, target)
+    >>> np.bincount(source, W.toarray()[0]).round(3).tolist(), np.bincount(target, V.toarray()[0]).round(3).tolist()
+    ([0.3, 0.4, 0.3], [0.3, 0.4, 0.3])
+    """
+    count = int(max(source.max(initial=-1), target.max(initial=-1))) + 1
+    sides = [sp.csr_array(side, dtype=np.float64) for side in (W, V)]
+    codes = source, target
+    shares = np.stack([
+        np.asarray((side @ sp.csr_array((np.ones(own.size), (np.arange(own.size), own)), (own.size, count))).toarray())
+        for side, own in zip(sides, codes, strict=True)
+    ])  # fmt: skip
+    paired = np.isin(np.arange(count), source) & np.isin(np.arange(count), target)
+    sums = shares.sum(axis=0)
+    common = np.where(paired & (sums > 0), shares.prod(axis=0) / np.where(sums > 0, sums, 1.0), 0.0)
+    total = common.sum(axis=1, keepdims=True)
+    common /= np.where(total > 0, total, 1.0)
+    enough = (common > min(PRESENT, 0.5 / max(count, 1))).sum(axis=1) >= FEWEST_REPLICATES
+    change = paired & enough[:, None]
+    made = []
+    for side, own, share in zip(sides, codes, shares, strict=True):
+        wanted = common * np.where(paired, share, 0.0).sum(axis=1, keepdims=True)
+        factors = np.where(change & (share > 0), wanted / np.where(share > 0, share, 1.0), 1.0)
+        rows = np.repeat(np.arange(side.shape[0]), np.diff(side.indptr))
+        data = side.data * factors[rows, own[side.indices]]
+        made.append(sp.csr_array((data, side.indices, side.indptr), shape=side.shape))
+    return made[0], made[1]
 
 
 def _degrees(share: Floats) -> Floats:

@@ -11,10 +11,10 @@ from scipy import special, stats
 
 from occamap.inference.contrasts import Contrasts
 from occamap.inference.multiplicity import q_values
+from occamap.inference.shares import FEWEST_REPLICATES
 
 Floats = NDArray[np.float64]
 
-FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread between them says nothing
 FEWEST_DETECTED = 2.0  # samples in effect that are not zero: features with fewer do not shape the prior
 FEWEST_FEATURES = 20  # that the prior is learned from
 WINDOW, FEWEST_IN_WINDOW = 10, 60  # a window has one in 10 features, by how often they are detected, and 60 at least

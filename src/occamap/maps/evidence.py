@@ -28,8 +28,8 @@ from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.lanes import aligned
-from occamap.inference import FEWEST_REPLICATES
-from occamap.inference.shares import Shares
+from occamap.inference import FEWEST_REPLICATES, balanced
+from occamap.inference.shares import PRESENT, Shares
 from occamap.maps.pooling import Neighbours, Pool, PooledSide, as_rows
 from occamap.maps.replicates import Replicates, learn_priors
 from occamap.maps.side import Side, Span, row_spans
@@ -45,7 +45,6 @@ SAMPLED = 4096  # neighbourhoods whose scores set the threshold, spread evenly, 
 LEAST_WEIGHT = 1e-4  # of the largest weight of a sample: targets below it are left out
 WIDTH = 1024  # features in a tile
 UNIFORM = 1 - 1e-9  # Σ w² of a neighbourhood that is one sample: it has no spread
-PRESENT = 0.01  # the share of a neighbourhood from which on a replicate is counted in it; half of a mean one if less
 ROUNDING = {np.dtype(np.float32): 4e-6, np.dtype(np.float64): 1e-13}  # of a mean square, which a variance is not below
 LEAST_Q = float(np.finfo(np.float32).tiny)  # smaller ones would be 0 in float32, and no entry of a sparse matrix
 
@@ -294,6 +293,8 @@ class _Evidence:
         """Means and mean squares of these neighbourhoods and of their targets, some features at a time."""
         W = sp.csr_array(self.W[slice(*span)])
         sides = W, sp.csr_array(W @ self.P)
+        if self.replicates is not None:
+            sides = balanced(*sides, self.replicates.source, self.replicates.target)
         weights = [self._lanes(side) for side in sides]
         sizes = np.zeros((4, LANES))
         for k, side in enumerate(sides):
