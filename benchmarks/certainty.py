@@ -13,9 +13,10 @@ Planted truth: 800 + 800 cells, 3,000 genes, 4 types, effects of ±0.7 to 1.6 in
 them shared, counts scaled to 10,000 per cell and logged, without side effects on other genes. Donors multiply the rates
 of each gene by log-normal factors (σ = 0.3), alike in all types, and their response by others (σ = 0.15): a gene
 without a planted effect changes in every donor, but not on average over donors. The largest of the unequal donors has
-five times the cells of the smallest. Of crossed ones, the largest in one condition is the smallest in the other. Cells are matched within the true types. Wilcoxon's test and pseudobulk also run
-within the true types; pseudobulk sums the counts of a donor, type and condition, and takes a t-test of log1p CPM
-(paired, or Welch's) of genes with 10 counts or more; totals are corrected for the planted growth.
+five times the cells of the smallest. Of crossed ones, the largest in one condition is the smallest in the other. Cells
+are matched within the true types. Wilcoxon's test and pseudobulk also run within the true types; pseudobulk sums the
+counts of a donor, type and condition, and takes a t-test of log1p CPM (paired, or Welch's) of genes with 10 counts or
+more; totals are corrected for the planted growth.
 
 Gene sets: 80 sets of 30 genes without a planted effect, and 20 sets of 20 such genes and 10 with one. A set is true in
 a type if one of its genes has an effect there. They are tested by `tl.pathway_table`, with the same maps.
