@@ -10,11 +10,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 import occamap as oc
 from occamap.errors import InputError, InputWarning
-from occamap.inference import Contrasts, contrasts, q_values, significance
+from occamap.inference import Contrasts, balanced, contrasts, q_values, significance
 from occamap.inference.significance import FEWEST_FEATURES, STRONGEST, learn_prior, smooth_priors
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-12}
@@ -673,3 +674,80 @@ def test_a_feature_that_all_targets_and_no_source_sample_have_is_found(replicate
         assert 0 < tested.p[0, 3] < 1e-9
         assert 0 < tested.half_width()[0, 3] < 0.01
         assert np.isfinite(tested.p).all()
+
+
+# -- replicates with other shares in each condition ----------------------------------------------------------------
+
+
+def shared_out(rng, sizes, n_features, level=1.0, deviation=0.3, noise=1.0):
+    """Samples of donors, with (source, target) sizes, and their numbers; nothing differs between the sides."""
+    sides, labels = ([], []), ([], [])
+    for donor, pair in enumerate(sizes):
+        own = rng.normal(scale=level, size=n_features)
+        for side, count in enumerate(pair):
+            centre = own + rng.normal(scale=deviation, size=n_features)
+            sides[side].append(centre + rng.normal(scale=noise, size=(count, n_features)))
+            labels[side].append(np.full(count, donor))
+    return [np.concatenate(part) for part in (*sides, *labels)]
+
+
+DESIGNS = {
+    "equal": [(50, 50)] * 4,
+    "crossed": [(250, 20), (20, 250), (40, 40), (40, 40)],
+    "two of three": [(80, 20), (20, 80), (80, 20), (20, 80)],
+    "some unpaired": [(50, 20), (20, 50), (30, 30), (60, 0), (0, 60)],
+    "two pairs": [(50, 20), (20, 50), (60, 0), (0, 60), (60, 0), (0, 60)],
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_p_values_are_uniform_whatever_the_shares_of_paired_replicates(design):
+    X, Y, *labels = shared_out(np.random.default_rng(3), DESIGNS[design], 4000)
+    W, V = balanced(*uniform(len(X), len(Y)), *labels)
+    found = contrasts(X, Y, W, V, labels)
+    assert 0.85 < found.between.mean() / (found.difference**2).mean() < 1.25
+    p = significance(found).p
+    assert (p < 0.05).mean() < 0.065
+    assert (p < 0.001).mean() < 0.003
+
+
+def test_without_balance_the_variance_is_widened():
+    X, Y, *labels = shared_out(np.random.default_rng(4), DESIGNS["crossed"], 4000)
+    found = contrasts(X, Y, *uniform(len(X), len(Y)), labels)
+    assert 0.85 < found.between.mean() / (found.difference**2).mean() < 1.25
+    assert (significance(found).p < 0.05).mean() < 0.06
+
+
+@given(
+    shares=hnp.arrays(np.int64, (4, 2), elements=st.integers(1, 12)),
+    levels=hnp.arrays(np.float64, 4, elements=st.floats(-5, 5)),
+    seed=st.integers(0, 99),
+)
+def test_levels_of_paired_replicates_cancel(shares, levels, seed):
+    X, Y, *labels = shared_out(np.random.default_rng(seed), shares.tolist(), 3)
+    W, V = balanced(*uniform(len(X), len(Y)), *labels)
+    for side in (W, V):
+        np.testing.assert_allclose(side.sum(axis=1), 1)
+    one = contrasts(X, Y, W, V, labels)
+    other = contrasts(X + levels[labels[0]][:, None], Y + levels[labels[1]][:, None], W, V, labels)
+    np.testing.assert_allclose(other.difference, one.difference, atol=1e-9)
+    np.testing.assert_allclose(other.between, one.between, rtol=1e-7, atol=1e-12)
+
+
+def test_balanced_weights_keep_what_they_should():
+    source, target = np.array([0, 0, 1, 1, 2, 3, 3]), np.array([0, 1, 1, 2, 2, 2, 4])
+    even = np.full((1, 7), 1 / 7)
+    W, V = balanced(even, even, source, target)
+    mine, theirs = np.bincount(source, W.toarray()[0], 5), np.bincount(target, V.toarray()[0], 5)
+    assert mine[3] == pytest.approx(2 / 7)  # in one condition only
+    assert theirs[4] == pytest.approx(1 / 7)
+    np.testing.assert_allclose(mine[:3] / mine[:3].sum(), theirs[:3] / theirs[:3].sum())
+    common = [2 / (1 / a + 1 / b) for a, b in ((2, 1), (2, 2), (1, 3))]
+    np.testing.assert_allclose(mine[:3], np.array(common) / sum(common) * 5 / 7)
+    inside = W.toarray()[0][source == 0]
+    assert inside[0] == inside[1]  # samples of a replicate weigh alike
+    two = np.array([0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 1, 3, 3, 3])  # two pairs: too few
+    for side, given_side in zip(balanced(even, even, *two), (even, even), strict=True):
+        np.testing.assert_array_equal(side.toarray(), given_side)
+    again = balanced(W, V, source, target)
+    np.testing.assert_allclose(again[0].toarray(), W.toarray())
