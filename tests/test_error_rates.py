@@ -87,7 +87,7 @@ def expected(m, X, Y, replicate):
     found = contrasts(X, Y, W, V, replicate)
     variance, degrees = found.variance, found.degrees
     if replicate is not None:
-        ratio = found.between / variance
+        ratio = found.between / found.inner
         detected = (X != 0).sum(axis=0) + (Y != 0).sum(axis=0).astype(float)
         most = np.unique(np.concatenate(replicate)).size - (1 if Replicates.of(replicate, len(X), len(Y)).paired else 2)
         typical = float(np.median(found.between_degrees))
@@ -95,8 +95,8 @@ def expected(m, X, Y, replicate):
         worth = np.where(ratio > least, 0.0, worth)
         own = found.between_degrees[:, None]
         mixed = (worth * prior + own * ratio) / (worth + own)
-        variance = variance * np.maximum(1.0, mixed)
-        borrowed = np.where(mixed > 1, worth * prior / (worth + own) / mixed, 1.0)
+        borrowed = np.where(mixed * found.inner > variance, worth * prior / (worth + own) / mixed, 1.0)
+        variance = np.maximum(variance, mixed * found.inner)
         degrees = np.minimum(degrees, 1 / (1 / (worth + own) + borrowed**2 / degrees))
     error = np.sqrt(variance)
     scores = stats.norm.isf(stats.t.sf(np.abs(found.difference) / error, degrees))
@@ -118,7 +118,7 @@ def test_finds_what_t_tests_find(tested):
     clear = (q < 0.09) | (q > 0.11)
     np.testing.assert_array_equal(found[clear], q[clear] <= 0.1)
     ordinary = found & (scores < 6)
-    np.testing.assert_allclose(mine.toarray()[ordinary], q[ordinary], rtol=0.1)  # few degrees of freedom round more
+    np.testing.assert_allclose(mine.toarray()[ordinary], q[ordinary], rtol=0.15)  # few degrees of freedom round more
     assert (mine.toarray()[ordinary] > 0.98 * q[ordinary]).all()  # rounding is on the safe side
 
 
@@ -466,8 +466,11 @@ def test_priors_know_how_often_features_are_stored():
 def test_a_ratio_far_above_the_prior_is_kept():
     priors = np.array([[1.5], [10.0], [9.0]])  # ratio, degrees of freedom, and where it ends
     ratios = np.array([[0.5, 3.0, 8.9, 9.1, -1.0]])
-    known, borrowed = np.empty((1, 5)), np.empty((1, 5))
-    moderate_ratios(ratios, np.full(5, 4.0), priors, known, borrowed)
+    inner, known, borrowed = np.ones((1, 5)), np.empty((1, 5)), np.empty((1, 5))
+    small = ratios.copy()
+    moderate_ratios(small, 0.1 * inner, np.full(5, 4.0), priors, known, borrowed)
+    np.testing.assert_allclose(small[0], [1, 1, 1, 1, 0])  # never below the variance of samples
+    moderate_ratios(ratios, inner, np.full(5, 4.0), priors, known, borrowed)
     mixed = (15 + 4 * np.array([0.5, 3.0, 8.9])) / 14
     np.testing.assert_allclose(ratios[0], [*mixed, 9.1, 0.0])
     np.testing.assert_allclose(known[0], [14, 14, 14, 4, 1])

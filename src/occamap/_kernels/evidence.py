@@ -14,6 +14,8 @@ import numpy as np
 from occamap._kernels.jit import kernel
 
 UNTESTED = -1.0
+LEAST = 1e-12  # share of a replicate
+LEAST_INNER = 1e-4  # of a variance: what is left of it within replicates at the least
 
 
 @kernel
@@ -79,37 +81,48 @@ def shrinkage(degrees):
 
 @kernel
 def replicate_ratios(
-    means, squares, goals, goal_squares, sizes, rounding, parts, goal_parts, shares, goal_shares, left, ratios
-):
-    """ratios[t, lane]: the variance between replicates over that of independent samples; −1 where there is none, and 0
-    where neither side varies.
+    means, squares, goals, goal_squares, sizes, inner_sizes, rounding, parts, goal_parts, shares, goal_shares, left,
+    inner, ratios,
+):  # fmt: skip
+    """ratios[t, lane]: the variance between replicates over that of the spread within them; −1 where there is none, and
+    0 where neither side varies. inner[t, lane]: the share of the variance of samples that is within replicates.
 
     `parts` and `goal_parts` [replicate, feature, lane] are what each replicate adds to a mean, and `shares`,
-    `goal_shares` and `left` [replicate, lane] are as for `Shares`.
+    `goal_shares` and `left` [replicate, lane] are as for `Shares`. `inner_sizes` [side, lane] are Σw²/(1 − λ), where λ
+    is the sum of Σw² of each replicate over its share; 0 if each replicate has one sample.
     """
     lanes = sizes.shape[1]
+    lost, goal_lost = np.empty(lanes), np.empty(lanes)
     for t in range(means.shape[0]):
         between = ratios[t]
-        between[:] = 0.0
+        between[:], lost[:], goal_lost[:] = 0.0, 0.0, 0.0
         for r in range(parts.shape[0]):
             mine, theirs, share, goal_share, rest = parts[r, t], goal_parts[r, t], shares[r], goal_shares[r], left[r]
             for lane in range(lanes):  # in a loop of its own, which fills the vector units
-                own = theirs[lane] - goal_share[lane] * goals[t, lane]
-                own -= mine[lane] - share[lane] * means[t, lane]
-                between[lane] += own * own / rest[lane]
+                own = mine[lane] - share[lane] * means[t, lane]
+                goal_own = theirs[lane] - goal_share[lane] * goals[t, lane]
+                lost[lane] += own * own / max(share[lane], LEAST)
+                goal_lost[lane] += goal_own * goal_own / max(goal_share[lane], LEAST)
+                between[lane] += (goal_own - own) ** 2 / rest[lane]
         for lane in range(lanes):
             mean, goal = np.float64(means[t, lane]), np.float64(goals[t, lane])
-            source = variance_of(mean, np.float64(squares[t, lane]), sizes[0, lane], rounding)
-            target = variance_of(goal, np.float64(goal_squares[t, lane]), sizes[2, lane], rounding)
+            square, goal_square = np.float64(squares[t, lane]), np.float64(goal_squares[t, lane])
+            source = variance_of(mean, square, sizes[0, lane], rounding)
+            target = variance_of(goal, goal_square, sizes[2, lane], rounding)
             variance = variance_of_difference(source, target, sizes[1, lane], sizes[3, lane])
-            if is_constant(mean, np.float64(squares[t, lane]), goal, np.float64(goal_squares[t, lane]), rounding):
+            within = inner_sizes[0, lane] * max(square - mean * mean - lost[lane], 0.0)
+            within += inner_sizes[1, lane] * max(goal_square - goal * goal - goal_lost[lane], 0.0)
+            inner[t, lane] = 1.0
+            if source + target > 0 and inner_sizes[0, lane] > 0 and inner_sizes[1, lane] > 0:
+                inner[t, lane] = min(max(within / (source + target), LEAST_INNER), 1.0)
+            if is_constant(mean, square, goal, goal_square, rounding):
                 between[lane] = 0.0
-            between[lane] = between[lane] / variance if variance > 0 else UNTESTED
+            between[lane] = between[lane] / (inner[t, lane] * variance) if variance > 0 else UNTESTED
 
 
 @kernel
-def moderate_ratios(ratios, degrees, priors, known, borrowed):
-    """Mix ratios with their priors, in place: 1 or more, or 0 where there are too few replicates.
+def moderate_ratios(ratios, inner, degrees, priors, known, borrowed):
+    """Mix ratios with their priors, in place, and multiply them by `inner`: 1 or more, or 0 with too few replicates.
 
     `priors` [3, feature] as `learn_priors` has them; `degrees` [lane] are those of the variance between replicates.
     `known` and `borrowed` [feature, lane] become what `normal_score` takes.
@@ -122,8 +135,9 @@ def moderate_ratios(ratios, degrees, priors, known, borrowed):
                 continue
             worth = 0.0 if ratio > priors[2, t] else priors[1, t]
             mixed = (worth * priors[0, t] + own * ratio) / (worth + own)
-            share = worth * priors[0, t] / (worth + own) / mixed if mixed > 1 else 1.0
-            ratios[t, lane] = max(1.0, mixed)
+            wider = mixed * inner[t, lane]
+            share = worth * priors[0, t] / (worth + own) / mixed if wider > 1 else 1.0
+            ratios[t, lane] = max(1.0, wider)
             known[t, lane], borrowed[t, lane] = worth + own, share * share
 
 

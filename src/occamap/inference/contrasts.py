@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 
 ROUNDING = 1e-12  # of the sums that are subtracted: what is below is nothing
 UNIFORM = 1 - 1e-9  # Σ w² of a contrast that one sample carries alone: it has no spread
+LEAST_INNER = 1e-4  # of a variance: what is left of it within replicates at the least
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,8 @@ class Contrasts:
         Degrees of freedom of the variance, by Welch and Satterthwaite.
     detected
         Effective number of non-zero samples, summed over both sides. A variance from few of them is unreliable.
+    inner
+        The part of `variance` that comes from the spread within replicates; None without replicates.
     between
         The square of the standard error from the differences between replicates; None without replicates.
     between_degrees
@@ -51,6 +54,7 @@ class Contrasts:
     variance: Floats
     degrees: Floats
     detected: Floats
+    inner: Floats | None = None
     between: Floats | None = None
     between_degrees: Floats | None = None
     most_degrees: Floats | None = None
@@ -59,7 +63,8 @@ class Contrasts:
     @classmethod
     def joined(cls, parts: list[Contrasts]) -> Contrasts:
         """Those of several blocks of features, of the same weights and replicates, beside each other."""
-        names = "difference", "variance", "degrees", "detected", *(("between",) if parts[0].between is not None else ())
+        names = ["difference", "variance", "degrees", "detected"]
+        names += ["inner", "between"] if parts[0].between is not None else []
         return replace(parts[0], **{name: np.hstack([getattr(part, name) for part in parts]) for name in names})
 
 
@@ -70,6 +75,7 @@ class _Side:
     weights: sp.csr_array
     samples: sp.csr_array
     mean: Floats
+    spread: Floats
     variance: Floats
     detected: Floats
     effective: Floats
@@ -87,7 +93,7 @@ class _Side:
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(sizes < UNIFORM, sizes / (1 - sizes), np.nan)
         counted = sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
-        return cls(W, X, mean, spread * factor[:, None], _dense(W @ counted) / sizes[:, None], 1 / sizes, flat)
+        return cls(W, X, mean, spread, spread * factor[:, None], _dense(W @ counted) / sizes[:, None], 1 / sizes, flat)
 
     def residuals(self, members: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Of some samples: the weight of each contrast on them, and their part of Σ_i w_i (x_i − mean)."""
@@ -97,6 +103,26 @@ class _Side:
         return weight, _dense(part @ self.samples[rows]) - weight[:, None] * self.mean
 
 
+class _Inner:
+    """The variance of the means of a side from the spread within replicates, whose means are removed one by one."""
+
+    def __init__(self, side: _Side) -> None:
+        self.side, self.spread, self.lost = side, side.spread.copy(), np.zeros(side.mean.shape[0])
+
+    def remove(self, members: NDArray[np.bool_], weight: Floats, residual: Floats) -> None:
+        """The spread of the mean of a replicate, of this weight and residual."""
+        held = np.where(weight > 0, weight, 1.0)
+        self.spread -= residual**2 / held[:, None]
+        part = sp.csr_array(self.side.weights[:, np.flatnonzero(members)])
+        self.lost += np.asarray(part.power(2).sum(axis=1), dtype=np.float64).ravel() / held
+
+    def variance(self) -> Floats:
+        """NaN if each replicate has one sample."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(self.lost < UNIFORM, 1 / self.side.effective / (1 - self.lost), np.nan)
+        return np.maximum(self.spread, 0.0) * factor[:, None]
+
+
 def contrasts(
     X: Any, Y: Any, W: Any, V: Any, replicates: tuple[NDArray[Any], NDArray[Any]] | None = None
 ) -> Contrasts:
@@ -104,7 +130,8 @@ def contrasts(
 
     With `replicates`, the labels of the rows of X and of Y, the variance between replicates is computed as well:
     Σ_r u_r², where u_r is the part of replicate r in the difference of the residuals, corrected for the weight that
-    it has in the means. A replicate on both sides is paired with itself: what it adds to both sides cancels.
+    it has in the means. A replicate on both sides is paired with itself: what it adds to both sides cancels if it has
+    the same weight on both, as `balanced` gives it.
 
     >>> X, Y = np.array([[0.0], [2.0], [0.0], [2.0]]), np.array([[3.0], [5.0], [4.0], [4.0]])
     >>> found = contrasts(X, Y, np.full((1, 4), 0.25), np.full((1, 4), 0.25))
@@ -155,10 +182,17 @@ def _with_replicates(
     n = source.mean.shape[0]
     weights = np.zeros((2, names.size, n))
     parts = []
+    spreads = [_Inner(source), _Inner(target)]
     for k, name in enumerate(names):
-        mine, theirs = source.residuals(replicates[0] == name), target.residuals(replicates[1] == name)
+        members = replicates[0] == name, replicates[1] == name
+        mine, theirs = source.residuals(members[0]), target.residuals(members[1])
         weights[0, k], weights[1, k] = mine[0], theirs[0]
         parts.append(theirs[1] - mine[1])
+        for side, held, residual in zip(spreads, members, (mine, theirs), strict=True):
+            side.remove(held, *residual)
+    welch, within = source.variance + target.variance, spreads[0].variance() + spreads[1].variance()
+    known = (welch > 0) & np.isfinite(within)
+    share = np.clip(np.divide(within, welch, out=np.ones(welch.shape), where=known), LEAST_INNER, 1.0)
     shares = Shares.of(*weights)
     between = np.zeros(found.difference.shape)
     for k, part in enumerate(parts):
@@ -166,6 +200,7 @@ def _with_replicates(
     between[source.flat & target.flat] = 0.0  # nothing but rounding
     return replace(
         found,
+        inner=found.variance * share,
         between=between,
         between_degrees=shares.degrees,
         most_degrees=shares.most_degrees,

@@ -49,9 +49,9 @@ class Significance:
 def significance(found: Contrasts) -> Significance:
     """Test each difference: against the spread between replicates if there are any, else against that of the samples.
 
-    With replicates, variances are moderated. The ratio of the variance between replicates to that of independent
-    samples has a scaled inverse-χ² prior, learned from features that are detected about as often, because the ratio
-    grows with detection. This makes tests with three replicates possible. If replicates have unequal shares, the
+    With replicates, variances are moderated. The ratio of the variance between replicates to that of the spread within
+    them has a scaled inverse-χ² prior, learned from features that are detected about as often, because the ratio grows
+    with detection. This makes tests with three replicates possible. If replicates have unequal shares, the
     degrees of freedom of their variance are known only within bounds: the prior is learned with the upper bound, so
     that it does not count for too much, and the test uses the lower one. Features with a ratio far above the prior
     (strong responses differ most between donors) keep their own variance, as in limma's robust fit: the prior is
@@ -74,8 +74,9 @@ def significance(found: Contrasts) -> Significance:
 
 
 def _moderate(found: Contrasts) -> tuple[Floats, Floats]:
-    between, least, most = found.between, found.between_degrees, found.most_degrees
+    between, inner, least, most = found.between, found.inner, found.between_degrees, found.most_degrees
     assert between is not None
+    assert inner is not None
     assert least is not None
     assert most is not None
     variance, degrees = np.full(between.shape, np.nan), np.full(between.shape, np.nan)
@@ -83,14 +84,15 @@ def _moderate(found: Contrasts) -> tuple[Floats, Floats]:
         held = np.isfinite(own) & (own > 0)
         if df <= 0 or not held.any():
             continue
-        ratio = np.divide(between[k], own, out=np.zeros(own.size), where=held)
+        base = inner[k]
+        ratio = np.divide(between[k], base, out=np.zeros(own.size), where=held)
         center, prior = _priors(ratio, found.detected[k], held, float(most[k]))
         follows = q_values(np.where(held, stats.f.sf(ratio / center, df, np.maximum(prior, 1.0)), np.nan))
         worth = prior * np.where(held, follows, 0.0)
         mixed = (worth * center + df * ratio) / (worth + df)
-        variance[k] = np.where(held, own * np.maximum(mixed, 1.0), np.nan)
+        variance[k] = np.where(held, np.maximum(base * mixed, own), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            borrowed = np.where(mixed > 1, worth * center / (worth + df) / mixed, 1.0)
+            borrowed = np.where(base * mixed > own, worth * center / (worth + df) / mixed, 1.0)
             degrees[k] = np.minimum(found.degrees[k], 1 / (1 / (worth + df) + borrowed**2 / found.degrees[k]))
     return variance, degrees
 

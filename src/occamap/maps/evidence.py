@@ -182,13 +182,14 @@ class _Columns:
 class _Tile(NamedTuple):
     """Some features of LANES neighbourhoods: means and mean squares of both sides, as the kernels take them.
 
-    `ratios` and `shares` are empty and None without replicates.
+    `ratios`, `inner` and `shares` are empty and None without replicates.
     """
 
     start: int
     moments: list[NDArray[Any]]
     sizes: Floats
     ratios: Floats
+    inner: Floats
     shares: Shares | None
 
 
@@ -304,6 +305,7 @@ class _Evidence:
             sizes[2 * k + 1, : norm.size] = np.maximum(1 / norm - 1, 1e-9)
         sizes[:, sizes[2] <= 0] = 0.0
         shares = self._shares(weights)
+        inner_sizes = None if shares is None else self._inner_sizes(weights, sizes, shares)
         room = [aligned((self.width, LANES), self.dtype) for _ in range(4)]
         count = len(self.parts[0]) if self.parts else 0
         parts = [aligned((count, self.width, LANES), self.dtype) for _ in range(2)]
@@ -312,23 +314,23 @@ class _Evidence:
             tile = [part[: stop - start] for part in room]
             for k, columns in enumerate(self.sides):
                 columns.pool(start, stop, weights[k], tile[2 * k], tile[2 * k + 1])
-            ratios = np.empty((0, LANES))
+            ratios, inner = np.empty((0, LANES)), np.empty((0, LANES))
             if shares is not None:
                 mine = [np.ascontiguousarray(part[:, : stop - start]) for part in parts]
                 for k, split in enumerate(self.parts):
                     for r, columns in enumerate(split):
                         columns.pool(start, stop, weights[k], mine[k][r])
-                ratios = np.empty((stop - start, LANES))
+                ratios, inner = np.empty((stop - start, LANES)), np.empty((stop - start, LANES))
                 given = *mine, shares.source, shares.target, shares.left
-                replicate_ratios(*tile, sizes, ROUNDING[self.dtype], *given, ratios)
-            yield _Tile(start, tile, sizes, ratios, shares)
+                replicate_ratios(*tile, sizes, inner_sizes, ROUNDING[self.dtype], *given, inner, ratios)
+            yield _Tile(start, tile, sizes, ratios, inner, shares)
 
     def _tested(self, tile: _Tile) -> tuple[NDArray[Any], ...]:
         """What the kernels take: the tile, and how much wider its differences are than those of samples."""
         known, borrowed = np.empty(tile.ratios.shape), np.empty(tile.ratios.shape)
         if tile.shares is not None and self.priors is not None:
             priors = np.ascontiguousarray(self.priors[:, tile.start : tile.start + tile.ratios.shape[0]])
-            moderate_ratios(tile.ratios, tile.shares.degrees, priors, known, borrowed)
+            moderate_ratios(tile.ratios, tile.inner, tile.shares.degrees, priors, known, borrowed)
         return *tile.moments, tile.sizes, tile.ratios, known, borrowed
 
     def _shares(self, weights: list[NDArray[Any]]) -> Shares | None:
@@ -341,6 +343,18 @@ class _Evidence:
             np.add.at(sums[k], codes, weights[k].astype(np.float64))
         found, present = Shares.of(*sums), min(PRESENT, 0.5 / count)
         return replace(found, degrees=np.where(found.count(present) >= FEWEST_REPLICATES, found.degrees, 0.0))
+
+    def _inner_sizes(self, weights: list[NDArray[Any]], sizes: Floats, shares: Shares) -> Floats:
+        """Of each side and lane: Σw²/(1 − λ), where λ is the sum of Σw² of each replicate over its share."""
+        replicates = cast(Replicates, self.replicates)
+        found = np.zeros((2, LANES))
+        for k, (codes, share) in enumerate(((replicates.source, shares.source), (replicates.target, shares.target))):
+            squares = np.zeros(share.shape)
+            np.add.at(squares, codes, weights[k].astype(np.float64) ** 2)
+            lost = np.divide(squares, share, out=np.zeros(share.shape), where=share > 0).sum(axis=0)
+            norm, held = squares.sum(axis=0), (lost < UNIFORM) & (sizes[2 * k] > 0)
+            found[k, held] = norm[held] / (1 - lost[held])
+        return found
 
     def _lanes(self, side: sp.csr_array) -> NDArray[Any]:
         """The weights of up to LANES neighbourhoods, a lane each."""
