@@ -37,7 +37,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Any
@@ -411,6 +410,7 @@ def bulks(cells: Any) -> tuple[NDArray[Any], list[str], list[bool]] | None:
 
 def deseq(folder: str, parts: int) -> None:
     """Statistics and p-values of the genes of each part, NaN of those without counts: run in a Python of its own."""
+    import warnings
 
     import numpy as np
     import pandas as pd

@@ -1,8 +1,8 @@
 """How sure, entry by entry: false discoveries and power of the displacements that a false-discovery rate lets through.
 
-`python -m benchmarks.entries [planted] [sizes] [donors] [nothing] [thinned] [interferon]` measures these parts, all if
-none is named, and writes benchmarks/results/entries.md and entries.json; parts that are not asked for are kept as they
-are there. `interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names.
+`python -m benchmarks.entries [planted] [nulls] [sizes] [donors] [nothing] [thinned] [interferon]` measures these parts,
+or all if none is named, and writes benchmarks/results/entries.md and entries.json, where other parts stay as they are.
+`interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names.
 
 An entry is a gene in a control cell. It is found if its q-value is at or below the level, and false if no effect was
 planted in that gene for the true type of the cell. "False" is the mean share of false entries among those found (0 if
@@ -10,6 +10,10 @@ none is found); it should not exceed the level. "Power" is the share of the plan
 standard error of the mean over data sets. Cells are simulated as in benchmarks/certainty.py. Maps do not use the cell
 types, except in the rows "within types" and "one displacement per type". Wilcoxon's test runs within the true types,
 and each cell gets the q-values of its type.
+
+Null maps: the spread of each gene is learned from three maps between random halves of the control cells, pooled in the
+same way, in units of √(Σw² + Σv²), where w and v are the weights of a neighbourhood and of its targets. p-values are
+those of a normal distribution, or (1 + count)/(1 + draws) among all entries of the null maps.
 
 Thinned: counts are split at random into two halves; cells are matched and pooled on one, and displacements are read in
 the other. With unequal numbers of cells, "genes of types" are the rows of a gene table by type. Interferon cells: the
@@ -28,10 +32,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy import stats
 
 import occamap as oc
 import occamap.datasets.simulate as drawing
-from benchmarks.certainty import DESIGNS, EMPTY, LEVELS, PLANTED, as_text, ours, simulate, wilcoxon
+from benchmarks.certainty import DESIGNS, EMPTY, LEVELS, PLANTED, adjusted, as_text, ours, simulate, wilcoxon
 from benchmarks.certainty import scored as by_gene
 from benchmarks.parts import Benchmark, Row, Tables
 from benchmarks.resolution import kang
@@ -88,6 +93,48 @@ def planted(seeds: Iterable[int] = PLANTED) -> Tables:
             }.items():
                 rows.append({"method": method, **scored(q, truth)})
     return made
+
+
+def nulls(seeds: Iterable[int] = PLANTED) -> Tables:
+    """Standard errors of each neighbourhood beside the spread of null maps."""
+    made: Tables = {}
+    for density in (0.27, 0.08):
+        rows = made.setdefault(f"Null maps, {density:.0%} of the entries stored", [])
+        for seed in seeds:
+            adata = simulate(seed, density=density)
+            methods = {"**standard errors** (default)": q_of(adata), **by_null_maps(adata, seed)}
+            rows += [{"method": method, **scored(q, truth_of(adata))} for method, q in methods.items()]
+    return made
+
+
+def by_null_maps(adata: Any, seed: int, count: int = 3) -> dict[str, Floats]:
+    """q-values of all entries, if noise is what maps between halves of the control cells show."""
+    control = adata[adata.obs["condition"] == "control"].copy()
+    drawn = []
+    for k in range(count):
+        half = np.random.default_rng([seed, k]).permutation(np.arange(control.n_obs) % 2)
+        control.obs["half"] = np.where(half == 0, "first", "second")
+        drawn.append(standardised_field(control, groupby="half", control="first", target="second"))
+    null = np.vstack(drawn)
+    spread = np.sqrt((null**2).mean(axis=0))
+    spread[spread == 0] = np.inf
+    scores, ordered = np.abs(standardised_field(adata) / spread), np.sort(np.abs(null / spread).ravel())
+    beyond = ordered.size - np.searchsorted(ordered, scores.ravel(), side="left")
+    counted = ((1 + beyond) / (1 + ordered.size)).reshape(scores.shape)
+    p = {"normal": 2 * stats.norm.sf(scores), "counted": counted}
+    return {f"spread of a gene in null maps, {way}": adjusted(values) for way, values in p.items()}
+
+
+def standardised_field(adata: Any, **given: Any) -> Floats:
+    """Pooled differences without a penalty, over √(Σw² + Σv²)."""
+    asked = {**ASKED, "fdr": None, "cost": oc.SqL2(), **given}
+    fitted = oc.tl.monge_map(adata, **asked)
+    rows, columns = ((adata.obs[asked["groupby"]] == asked[side]).to_numpy() for side in ("control", "target"))
+    own = sp.csr_array(fitted.neighbourhoods())
+    match = sp.csr_array(adata.obsp["occamap_match"])[rows][:, columns]
+    targets = own @ sp.diags_array(1 / match.sum(axis=1)) @ match
+    size = np.sqrt(own.power(2).sum(axis=1) + targets.power(2).sum(axis=1))
+    return np.asarray(adata.layers["occamap_displacement"][rows].toarray()) / size[:, None]
 
 
 def sizes(seeds: Iterable[int] = PLANTED[:10]) -> Tables:
@@ -261,7 +308,7 @@ def replicated(cells: Any) -> list[Row]:
 
 
 PARTS: dict[str, Callable[[], Tables]] = {
-    "planted": planted, "sizes": sizes, "donors": donors, "nothing": nothing, "thinned": thinned,
+    "planted": planted, "nulls": nulls, "sizes": sizes, "donors": donors, "nothing": nothing, "thinned": thinned,
     "interferon": interferon,
 }  # fmt: skip
 
