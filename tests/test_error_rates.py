@@ -64,15 +64,26 @@ def tested(request):
 
 
 def evenly(W, V, source, target):
-    """Weights in which each donor of both sides has the harmonic mean of its shares, scaled to what both sides have."""
+    """Weights of donors by their number of samples in effect e: 1/(1/e + 1/mean(e)), the same on both sides for pairs.
+
+    Pairs share what they have on a side, and so do donors of one side.
+    """
     W, V = W.toarray(), V.toarray()
-    donors = sorted(set(source) & set(target))
+    pairs = set(source) & set(target)
     for w, v in zip(W, V, strict=True):
-        shares = [[side[labels == donor].sum() for donor in donors] for side, labels in ((w, source), (v, target))]
-        common = [2 / (1 / a + 1 / b) if a and b else 0.0 for a, b in zip(*shares, strict=True)]
-        for side, labels, own in zip((w, v), (source, target), shares, strict=True):
-            for donor, share, wanted in zip(donors, own, common, strict=True):
-                side[labels == donor] *= wanted / sum(common) * sum(own) / share if share else 0.0
+        sides = [{donor: side[labels == donor] for donor in set(labels)} for side, labels in ((w, source), (v, target))]
+        noise = [{donor: (part**2).sum() / part.sum() ** 2 for donor, part in side.items() if part.sum()}
+                 for side in sides]  # fmt: skip
+        both = {donor: noise[0][donor] + noise[1][donor] for donor in pairs if all(donor in side for side in noise)}
+        for side, labels, mine, parts in zip((w, v), (source, target), noise, sides, strict=True):
+            for group, kept in ((pairs, both), (set(labels) - pairs, mine)):
+                e = {donor: 1 / kept[donor] for donor in group if donor in kept}
+                wanted = {donor: 1 / (1 / size + len(e) / sum(e.values())) for donor, size in e.items()}
+                total = sum(parts[donor].sum() for donor in group)
+                for donor in group:
+                    if parts[donor].sum():
+                        share = wanted.get(donor, 0.0) / sum(wanted.values()) * total
+                        side[labels == donor] = parts[donor] * share / parts[donor].sum()
     return sp.csr_array(W), sp.csr_array(V)
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 import occamap as oc
 from occamap.errors import InputError, InputWarning
-from occamap.inference import Contrasts, balanced, contrasts, q_values, significance
+from occamap.inference import Contrasts, balance, contrasts, q_values, significance
 from occamap.inference.significance import FEWEST_FEATURES, STRONGEST, learn_prior, smooth_priors
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-12}
@@ -703,7 +703,7 @@ DESIGNS = {
 @pytest.mark.parametrize("design", DESIGNS)
 def test_p_values_are_uniform_whatever_the_shares_of_paired_replicates(design):
     X, Y, *labels = shared_out(np.random.default_rng(3), DESIGNS[design], 4000)
-    W, V = balanced(*uniform(len(X), len(Y)), *labels)
+    W, V = balance(*uniform(len(X), len(Y)), *labels)
     found = contrasts(X, Y, W, V, labels)
     assert 0.85 < found.between.mean() / (found.difference**2).mean() < 1.25
     p = significance(found).p
@@ -725,7 +725,7 @@ def test_without_balance_the_variance_is_widened():
 )
 def test_levels_of_paired_replicates_cancel(shares, levels, seed):
     X, Y, *labels = shared_out(np.random.default_rng(seed), shares.tolist(), 3)
-    W, V = balanced(*uniform(len(X), len(Y)), *labels)
+    W, V = balance(*uniform(len(X), len(Y)), *labels)
     for side in (W, V):
         np.testing.assert_allclose(side.sum(axis=1), 1)
     one = contrasts(X, Y, W, V, labels)
@@ -737,17 +737,18 @@ def test_levels_of_paired_replicates_cancel(shares, levels, seed):
 def test_balanced_weights_keep_what_they_should():
     source, target = np.array([0, 0, 1, 1, 2, 3, 3]), np.array([0, 1, 1, 2, 2, 2, 4])
     even = np.full((1, 7), 1 / 7)
-    W, V = balanced(even, even, source, target)
+    W, V = balance(even, even, source, target)
     mine, theirs = np.bincount(source, W.toarray()[0], 5), np.bincount(target, V.toarray()[0], 5)
     assert mine[3] == pytest.approx(2 / 7)  # in one condition only
     assert theirs[4] == pytest.approx(1 / 7)
     np.testing.assert_allclose(mine[:3] / mine[:3].sum(), theirs[:3] / theirs[:3].sum())
-    common = [2 / (1 / a + 1 / b) for a, b in ((2, 1), (2, 2), (1, 3))]
-    np.testing.assert_allclose(mine[:3], np.array(common) / sum(common) * 5 / 7)
+    e = np.array([1 / (1 / a + 1 / b) for a, b in ((2, 1), (2, 2), (1, 3))])  # samples of each pair, in effect
+    common = 1 / (1 / e + 1 / e.mean())
+    np.testing.assert_allclose(mine[:3], common / common.sum() * 5 / 7)
     inside = W.toarray()[0][source == 0]
     assert inside[0] == inside[1]  # samples of a replicate weigh alike
     two = np.array([0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 1, 3, 3, 3])  # two pairs: too few
-    for side, given_side in zip(balanced(even, even, *two), (even, even), strict=True):
+    for side, given_side in zip(balance(even, even, *two), (even, even), strict=True):
         np.testing.assert_array_equal(side.toarray(), given_side)
-    again = balanced(W, V, source, target)
+    again = balance(W, V, source, target)
     np.testing.assert_allclose(again[0].toarray(), W.toarray())

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from occamap.genes.fold_changes import log2_fold_changes
-from occamap.inference import Contrasts, balanced, contrasts, q_values, significance
+from occamap.inference import Contrasts, balance, contrasts, q_values, significance
 
 Floats = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -79,7 +79,7 @@ def effects(
     there = np.flatnonzero(sizes > 0)
     W, V = W[there], sp.csr_array(V)[there]
     if replicates is not None:
-        W, V = balanced(W, V, *_numbers(replicates))
+        W, V = balance(W, V, *_numbers(replicates))
     compared = control[rows], target[columns], W, V
     found = contrasts(*compared, replicates) if sets is None else _of_sets(*compared, replicates, sets)
     tested = significance(found)

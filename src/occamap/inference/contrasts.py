@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from occamap.inference.shares import Shares
+from occamap.inference.shares import Shares, dense
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -86,21 +86,21 @@ class _Side:
         W, X = sp.csr_array(weights), sp.csr_array(samples).astype(np.float64)
         X.eliminate_zeros()
         sizes = np.asarray(W.power(2).sum(axis=1)).ravel()
-        mean, square = _dense(W @ X), _dense(W @ X.power(2))
+        mean, square = dense(W @ X), dense(W @ X.power(2))
         spread = np.maximum(square - mean**2, 0.0)
         flat = spread <= ROUNDING * square  # the feature is constant
         spread[flat] = (ROUNDING * square)[flat]
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(sizes < UNIFORM, sizes / (1 - sizes), np.nan)
         counted = sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
-        return cls(W, X, mean, spread, spread * factor[:, None], _dense(W @ counted) / sizes[:, None], 1 / sizes, flat)
+        return cls(W, X, mean, spread, spread * factor[:, None], dense(W @ counted) / sizes[:, None], 1 / sizes, flat)
 
     def residuals(self, members: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Of some samples: the weight of each contrast on them, and their part of Σ_i w_i (x_i − mean)."""
         rows = np.flatnonzero(members)
         part = sp.csr_array(self.weights[:, rows])
         weight = np.asarray(part.sum(axis=1), dtype=np.float64).ravel()
-        return weight, _dense(part @ self.samples[rows]) - weight[:, None] * self.mean
+        return weight, dense(part @ self.samples[rows]) - weight[:, None] * self.mean
 
 
 class _Inner:
@@ -131,7 +131,7 @@ def contrasts(
     With `replicates`, the labels of the rows of X and of Y, the variance between replicates is computed as well:
     Σ_r u_r², where u_r is the part of replicate r in the difference of the residuals, corrected for the weight that
     it has in the means. A replicate on both sides is paired with itself: what it adds to both sides cancels if it has
-    the same weight on both, as `balanced` gives it.
+    the same weight on both, as `balance` gives it.
 
     >>> X, Y = np.array([[0.0], [2.0], [0.0], [2.0]]), np.array([[3.0], [5.0], [4.0], [4.0]])
     >>> found = contrasts(X, Y, np.full((1, 4), 0.25), np.full((1, 4), 0.25))
@@ -169,7 +169,7 @@ def _shifted(
     """Contrasts of dense samples, from which a common row is subtracted first: squares of large offsets would round."""
     common = X.mean(axis=0)
     found = contrasts(sp.csr_array(X - common), sp.csr_array(Y - common), W, V, replicates)
-    counts = [_dense(sp.csr_array(weights) @ sp.csr_array((side != 0).astype(np.float64)))
+    counts = [dense(sp.csr_array(weights) @ sp.csr_array((side != 0).astype(np.float64)))
               / np.asarray(sp.csr_array(weights).power(2).sum(axis=1)).ravel()[:, None]
               for weights, side in ((W, X), (V, Y))]
     return replace(found, detected=counts[0] + counts[1])
@@ -206,7 +206,3 @@ def _with_replicates(
         most_degrees=shares.most_degrees,
         n_replicates=shares.count(),
     )
-
-
-def _dense(product: Any) -> Floats:
-    return np.asarray(sp.csr_array(product).toarray(), dtype=np.float64)

@@ -2,7 +2,7 @@
 
 A replicate r has a level d_r in both conditions, and deviations a_r and b_r from it in each. The difference of means
 has the error Σ_r (v_r − w_r) d_r + v_r b_r − w_r a_r, where w_r and v_r are the weights of r on both sides. Levels
-cancel if w_r = v_r, which `balanced` sees to for replicates in both conditions.
+cancel if w_r = v_r, which `balance` sees to for replicates in both conditions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 FEWEST_REPLICATES = 3  # on each side of a contrast; with fewer, the spread between them says nothing
 LEAST_LEFT = 0.05  # of the variance of a replicate, after the mean of all is subtracted
 PRESENT = 0.01  # the weight of a pair from which on it counts as one; half of a mean one if that is less
+EVEN = 1.0  # variance between replicates, over the noise of a mean one, that weights are best for
 LEVEL = 4.0  # variance of the levels of replicates over that of their deviations, where weights are not balanced
 
 
@@ -82,41 +83,57 @@ def _expected(source: Floats, target: Floats, left: Floats) -> Floats:
     return np.where(true > 0, estimated / np.where(true > 0, true, 1.0), 1.0)
 
 
-def balanced(W: Any, V: Any, source: Ints, target: Ints) -> tuple[sp.csr_array, sp.csr_array]:
-    """Weights of contrasts in which replicates that are in both samples weigh the same on both sides.
+def balance(W: Any, V: Any, source: Ints, target: Ints) -> tuple[sp.csr_array, sp.csr_array]:
+    """Weights of contrasts in which replicates count more alike, and weigh the same on both sides if they are on both.
 
-    `W` and `V` are contrasts × samples, and `source` and `target` the numbers of the replicates of the samples. The
-    weight of a replicate becomes proportional to the harmonic mean of its weights on both sides, within the total of
-    such replicates on each side. Contrasts in which fewer than 3 replicates weigh anything on both sides stay as they
-    are.
+    `W` and `V` are contrasts × samples, and `source` and `target` the numbers of the replicates of the samples. Let
+    1/e_r be the variance of the part of replicate r (of its mean or, on both sides, of the difference of its means) if
+    all samples had the variance 1. The weight of r becomes proportional to 1/(1/e_r + EVEN/ē), ē being the mean of e:
+    the best choice if replicates differ by EVEN times the noise in the part of a mean replicate. The totals of paired
+    and of unpaired replicates on a side stay. Pairs of contrasts in which fewer than 3 weigh anything stay as they are.
 
     >>> source, target = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 1, 2, 2, 2])
-    >>> W, V = balanced(np.full((1, 6), 1 / 6), np.full((1, 6), 1 / 6), source, target)
+    >>> W, V = balance(np.full((1, 6), 1 / 6), np.full((1, 6), 1 / 6), source, target)
     >>> np.bincount(source, W.toarray()[0]).round(3).tolist(), np.bincount(target, V.toarray()[0]).round(3).tolist()
-    ([0.3, 0.4, 0.3], [0.3, 0.4, 0.3])
+    ([0.317, 0.365, 0.317], [0.317, 0.365, 0.317])
     """
     count = int(max(source.max(initial=-1), target.max(initial=-1))) + 1
-    sides = [sp.csr_array(side, dtype=np.float64) for side in (W, V)]
     codes = source, target
-    shares = np.stack([
-        np.asarray((side @ sp.csr_array((np.ones(own.size), (np.arange(own.size), own)), (own.size, count))).toarray())
-        for side, own in zip(sides, codes, strict=True)
-    ])  # fmt: skip
+    sides = [sp.csr_array(side, dtype=np.float64) for side in (W, V)]
+    members = [sp.csr_array((np.ones(own.size), (np.arange(own.size), own)), (own.size, count)) for own in codes]
+    shares = [dense(side @ own) for side, own in zip(sides, members, strict=True)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        noise = [np.where(share > 0, dense(side.power(2) @ own) / share**2, np.inf)
+                 for side, own, share in zip(sides, members, shares, strict=True)]  # fmt: skip
     paired = np.isin(np.arange(count), source) & np.isin(np.arange(count), target)
-    sums = shares.sum(axis=0)
-    common = np.where(paired & (sums > 0), shares.prod(axis=0) / np.where(sums > 0, sums, 1.0), 0.0)
-    total = common.sum(axis=1, keepdims=True)
-    common /= np.where(total > 0, total, 1.0)
-    enough = (common > min(PRESENT, 0.5 / max(count, 1))).sum(axis=1) >= FEWEST_REPLICATES
-    change = paired & enough[:, None]
+    common = _evened(np.where(paired, noise[0] + noise[1], np.inf))
+    enough = (common > min(PRESENT, 0.5 / max(count, 1))).sum(axis=1, keepdims=True) >= FEWEST_REPLICATES
     made = []
-    for side, own, share in zip(sides, codes, shares, strict=True):
-        wanted = common * np.where(paired, share, 0.0).sum(axis=1, keepdims=True)
-        factors = np.where(change & (share > 0), wanted / np.where(share > 0, share, 1.0), 1.0)
+    for side, own, share, alone in zip(sides, codes, shares, noise, strict=True):
+        pairs, rest = (np.where(kind, share, 0.0).sum(axis=1, keepdims=True) for kind in (paired, ~paired))
+        wanted = np.where(enough, common * pairs, share)
+        wanted = np.where(paired, wanted, rest * _evened(np.where(paired, np.inf, alone)))
+        factors = np.where(share > 0, wanted / np.where(share > 0, share, 1.0), 1.0)
         rows = np.repeat(np.arange(side.shape[0]), np.diff(side.indptr))
         data = side.data * factors[rows, own[side.indices]]
         made.append(sp.csr_array((data, side.indices, side.indptr), shape=side.shape))
     return made[0], made[1]
+
+
+def _evened(noise: Floats) -> Floats:
+    """Weights of replicates with this noise (infinite: without samples), contrasts × replicates; of sum 1, or all 0."""
+    e = 1 / noise
+    held = (e > 0).sum(axis=1, keepdims=True)
+    mean = e.sum(axis=1, keepdims=True) / np.maximum(held, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.where(e > 0, e / (1 + EVEN * e / mean), 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    return np.asarray(weights / np.where(total > 0, total, 1.0))
+
+
+def dense(product: Any) -> Floats:
+    """A sparse product as an array."""
+    return np.asarray(sp.csr_array(product).toarray(), dtype=np.float64)
 
 
 def _degrees(share: Floats) -> Floats:

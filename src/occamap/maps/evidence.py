@@ -28,7 +28,7 @@ from occamap._validate import Samples
 from occamap._workers import Workers
 from occamap.costs.base import Tick
 from occamap.costs.lanes import aligned
-from occamap.inference import FEWEST_REPLICATES, balanced
+from occamap.inference import FEWEST_REPLICATES, balance
 from occamap.inference.shares import PRESENT, Shares
 from occamap.maps.pooling import Neighbours, Pool, PooledSide, as_rows
 from occamap.maps.replicates import Replicates, learn_priors
@@ -295,7 +295,7 @@ class _Evidence:
         W = sp.csr_array(self.W[slice(*span)])
         sides = W, sp.csr_array(W @ self.P)
         if self.replicates is not None:
-            sides = balanced(*sides, self.replicates.source, self.replicates.target)
+            sides = balance(*sides, self.replicates.source, self.replicates.target)
         weights = [self._lanes(side) for side in sides]
         sizes = np.zeros((4, LANES))
         for k, side in enumerate(sides):
