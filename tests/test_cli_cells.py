@@ -104,7 +104,7 @@ def test_fit_writes_what_tl_gives(cells, fitted):
     assert "of 120 genes move in at least half of the 40 control cells" in told
     assert "effective targets of 30" in told
     assert "No entry (cell × gene) stands out from noise at a false-discovery rate of 10 %" in told
-    assert "In 3 maps between random parts of the control cells" in told
+    assert "In 3 maps between random halves of the control cells" in told
     assert table.index[9] in told
     assert table.index[10] not in told
 

@@ -383,7 +383,7 @@ def test_mass_that_stays_within_groups(saved_runs):
     parts = run.record.result["matched_within"]
     assert parts == pytest.approx({name: same[mine == name].mean() for name in set(mine)}, abs=0.01)
     page = html.unescape((saved_runs["fit"] / "report.html").read_text(encoding="utf-8"))
-    assert f"{same.mean():.0%} of the control cells' mass is matched with target cells of the same" in page
+    assert f"{same.mean():.0%} of the match weights of control cells go to target cells of the same" in page
 
 
 def test_cells_are_drawn_where_there_are_too_many(saved_runs, monkeypatch):
@@ -446,15 +446,26 @@ def test_groups_that_change_in_size_are_named(saved_runs):
     run, _ = read(saved_runs["fit"])
     targets = run.tables["targets"]
     targets["group"] = np.resize(run.tables["cells"]["group"].to_numpy(), len(targets))
-    assert items(run)["Composition"].level == trust.FINE
+    assert items(run)["Group sizes"].level == trust.FINE
     targets["group"] = run.tables["cells"]["group"].iloc[0]
-    found = items(run)["Composition"]
+    found = items(run)["Group sizes"]
     assert found.level == trust.CARE
     assert "of target cells" in found.told
     record = replace(run.record, parameters={**run.record.parameters, "within": run.record.parameters["by"]})
-    found = items(replace(run, record=record))["Composition"]
+    found = items(replace(run, record=record))["Group sizes"]
     assert found.level == trust.FINE
     assert "matched only within each" in found.told
+
+
+def test_headline_counts_genes_that_move_in_no_neighbourhood(saved_runs):
+    run, _ = read(saved_runs["fit"])
+    seen = view.view(run)
+    still = replace(seen, genes=seen.genes.assign(mean=0.0))
+    told = words.headline(RunRecord(**{**vars(run.record), "result": {**run.record.result, "n_genes_found": 1}}), still)
+    assert "1 of " in told
+    assert told.endswith("but no gene moves in any single neighbourhood.")
+    none = RunRecord(**{**vars(run.record), "result": {**run.record.result, "n_genes_found": 0}})
+    assert words.headline(none, still).endswith(", no gene moves.")
 
 
 def test_a_map_that_moves_nothing_has_a_page():

@@ -29,11 +29,11 @@ SHOWN = {  # heads, and what they show the mean of
 HELP = """Fit maps on train cells, move held-out control cells, and compare them with held-out target cells.
 
 Every target group (and every group of --within) is split at random, several times, or, with --replicate, by leaving \
-out one donor at a time; every cost and strength is learned on the train cells alone. Baselines: no move, a \
-shift of all cells by the difference of the means, and target cells of the train fold. DIR gets \
+out one donor at a time; for every cost and penalty strength, a map is fitted on the train cells alone. Baselines: no \
+move, a shift of all cells by the difference of the means, and target cells of the train fold. DIR gets \
 [bold]evaluation.parquet[/bold] and [bold]evaluation.csv[/bold] (one row per condition, split and method), \
-[bold]report.html[/bold] and [bold]run.json[/bold]. If interrupted, run the same command again to resume. ε and relax \
-are those of the paper by default, not those of `occamap fit`.
+[bold]report.html[/bold] and [bold]run.json[/bold]. If interrupted, run the same command again to resume. By \
+default ε, relax and pool are those of the paper, not those of `occamap fit`.
 
 [bold]Examples[/bold]
   occamap evaluate cells.h5ad --groupby condition --control control --out evaluation
@@ -85,7 +85,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="G,G,…",
-            help="Rising strengths, for costs that have one.",
+            help="Penalty strengths in increasing order, for costs with a penalty.",
             show_default="0.01,0.03,0.1,0.3,1,3",
             rich_help_panel=given.MAP,
         ),
@@ -131,7 +131,8 @@ def evaluate(
         typer.Option(
             "--close-up",
             metavar="CONDITION",
-            help='Compute the divergence over all genes, too, for such as "MCF7: Givinostat" (slow); may be repeated.',
+            help='Also compute the divergence over all genes for this condition, such as "MCF7: Givinostat" (slow); '
+            "may be repeated.",
             rich_help_panel=given.WORK,
         ),
     ] = None,

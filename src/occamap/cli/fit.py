@@ -27,8 +27,8 @@ DIR gets [bold]map.occamap[/bold] (the map, for `occamap transform`), [bold]gene
 by how far it moves), [bold]cells.csv[/bold] and [bold]targets.csv[/bold] (one row per cell), [bold]report.html[/bold] \
 (one page for a browser) and [bold]run.json[/bold] (options, data, versions and results). --by adds a table of genes \
 for each group, --gene-sets adds [bold]pathways.csv[/bold] (one row per set), and [bold]choice.csv[/bold] has the \
-candidates if held-out cells choose. Files are written completely or not at all. If interrupted, run the same command \
-again to resume.
+candidates (with --gamma auto or --epsilon auto). Files are written completely or not at all. If interrupted, run the \
+same command again to resume.
 
 [bold]Examples[/bold]
   occamap fit cells.h5ad --groupby condition --control control --target stimulated --out run
@@ -74,7 +74,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="E|auto",
-            help="Entropic regularisation; with auto held-out cells choose it.",
+            help="Entropic regularisation; with auto, held-out cells choose it.",
             show_default="10",
             rich_help_panel=given.MAP,
         ),
@@ -95,7 +95,7 @@ def fit(
         float | None,
         typer.Option(
             metavar="D",
-            help="With --gamma auto: the share of entries that may move at most.",
+            help="With --gamma auto: largest share of entries that may move.",
             show_default="0.1",
             rich_help_panel=given.MAP,
         ),
@@ -116,8 +116,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of obs with the donors (or animals, cultures), at least 3 per condition. What moves, q-values "
-            "and intervals are then tested across donors.",
+            help="Column of obs with the donors (or animals, cultures), at least 3 per condition. The entries that "
+            "move, q-values and intervals are then based on differences between donors.",
             rich_help_panel=given.MAP,
         ),
     ] = None,
@@ -271,7 +271,7 @@ def rate_words(result: dict[str, Any]) -> str:
     rate += "tested"
     if result["critical"] is None:
         return f"No entry (cell × gene) stands out from noise at {rate}."
-    return f"An entry (cell × gene) moves if its score (z) is at least {result['critical']:.2f}, which gives {rate}."
+    return f"An entry (cell × gene) moves if its score |z| is at least {result['critical']:.2f}, which gives {rate}."
 
 
 def found_words(result: dict[str, Any], replicate: str | None) -> str:
@@ -283,7 +283,7 @@ def found_words(result: dict[str, Any], replicate: str | None) -> str:
         return f"{words}, tested across replicates ({replicate}; at least {result['n_replicates']:,} per condition)."
     return (
         f"{words}. Cells are not replicates: this holds for new cells of the same donors, not for new donors. "
-        "If cells come from several donors, name their column with --replicate."
+        "If you have 3 or more donors per condition, name their column with --replicate."
     )
 
 
@@ -293,8 +293,8 @@ def group_lines(result: dict[str, Any], by: str | None, replicate: str | None) -
     if not parts:
         return []
     pairs = sum(found["n_genes_found"] for found in parts.values())
-    head = f": {result['n_genes_found_in_groups']:,} genes respond in at least one group, {pairs:,} pairs of gene and "
-    lines = [Text("By ") + literal(by) + Text(f"{head}group in all (q-values are over all of these):")]
+    head = f": {result['n_genes_found_in_groups']:,} genes respond in at least one group; {pairs:,} responses (gene × "
+    lines = [Text("By ") + literal(by) + Text(f"{head}group) in all. q-values are over all genes and groups together:")]
     for name, found in sorted(parts.items(), key=lambda part: (-part[1]["n_genes_found"], part[0])):
         line = Text(f"  {found['n_genes_found']:6,}  ") + literal(name, longest=60)
         if replicate is not None:
@@ -308,14 +308,14 @@ def null_words(result: dict[str, Any]) -> str:
     """What moves where nothing has changed, in a sentence."""
     null, beyond = result["null"], result["n_genes_beyond_null"]
     if result["fdr"] is not None:
-        words = f"In {null['n_maps']} maps between random parts of the control cells, "
+        words = f"In {null['n_maps']} maps between random halves of the control cells, "
         words += f"{null['density']:.2%} of the entries move"
         if null["width"] is None:
             return f"{words}."
-        words += f"; their largest scores are {null['width']:.2f} times the expected ones"
-        return f"{words} (1 is exact, less is conservative)."
+        words += f"; the largest scores of all entries are {null['width']:.2f} times the expected ones"
+        return f"{words} (above 1, q-values are too small; below 1, they are conservative)."
     return (
-        f"Between random parts of the control cells {null['density']:.1%} of the entries move, and no gene by more "
+        f"Between random halves of the control cells {null['density']:.1%} of the entries move, and no gene by more "
         f"than {null['largest_mean']:.2g} on average; from control to target, {beyond:,} genes do."
     )
 

@@ -89,7 +89,7 @@ FitCost = Annotated[
 ]
 K = Annotated[
     int | None,
-    typer.Option("--k", min=1, help="For koverlap: genes that move at the least.", rich_help_panel=MAP),
+    typer.Option("--k", min=1, help="For koverlap: minimum number of genes that move.", rich_help_panel=MAP),
 ]
 GeneSets = Annotated[
     str | None,
@@ -107,7 +107,7 @@ L1Ratio = Annotated[
         metavar="R",
         min=0.0,
         max=1.0,
-        help="With --gene-sets: from 0, the genes of a set together, to 1, each for itself.",
+        help="With --gene-sets: 0, the genes of a set move together, to 1, each gene moves by itself.",
         show_default="0",
         rich_help_panel=MAP,
     ),
@@ -128,7 +128,7 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         metavar="dispersion|COLUMN",
-        help="What a gene pays for a move: in proportion to its spread over the control cells, or a column of var.",
+        help="Penalty weight of each gene: its standard deviation over the control cells, or a column of var.",
         rich_help_panel=MAP,
     ),
 ]
@@ -153,7 +153,8 @@ Relax = Annotated[
     ),
 ]
 POOL_HELP = (
-    "Resolution of the displacements: a neighbourhood of alike cells whose size is chosen (auto), a number of cells, a "
+    "Resolution of the displacements: a neighbourhood of similar cells, whose size is chosen (auto), a number of "
+    "cells, a "
 )
 Pool = Annotated[
     str,
@@ -179,7 +180,7 @@ Match = Annotated[
         "--match",
         metavar="auto|N|KEY|none",
         help="Where cells are matched: on N principal components, on coordinates in obsm, or in all genes (none). auto "
-        "is 30 components, or all genes where held-out cells choose.",
+        "is 30 components, or all genes with --gamma auto or --epsilon auto.",
         rich_help_panel=MAP,
     ),
 ]
@@ -188,11 +189,14 @@ MaxMemory = Annotated[
     typer.Option(
         "--max-memory",
         metavar="SIZE",
-        help="For the process, beside the cells that are compared; such as 2GB.",
+        help="Memory limit of the process, not counting the cells that are compared, such as 2GB.",
         rich_help_panel=WORK,
     ),
 ]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="All cores if not given.", rich_help_panel=WORK)]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Number of threads; all cores by default.", rich_help_panel=WORK),
+]
 Dask = Annotated[
     str | None,
     typer.Option(

@@ -90,12 +90,13 @@ def _replicates(record: RunRecord) -> list[Item]:
     if "n_genes_found" not in result:
         if column is None:
             return []
-        told = f"There are too few replicates in {column} for a test, so no gene has a q-value."
+        told = f"A test needs at least 3 replicates ({column}) in each condition; there are fewer, so no gene has a "
+        told += "q-value."
         return [Item(CARE, "Replicates", told)]
     if "n_replicates" not in result:
         told = (
             "Cells are not replicates: q-values hold for new cells of the same donors, and are far too small for new "
-            "donors. If cells come from several donors, name their column with --replicate."
+            "donors. If you have 3 or more donors per condition, name their column with --replicate."
         )
         return [Item(CARE, "Replicates", told)]
     told = (
@@ -114,18 +115,18 @@ def _noise(record: RunRecord) -> list[Item]:
     if null.get("expected"):
         return [_calibration(null, record.parameters.get("replicate"))]
     told = (
-        f"Between two random parts of the control cells ({null['n_cells']:,} and {null['n_targets']:,}), where nothing "
-        f"has changed, {null['density']:.1%} of the entries move ({result['density']:.1%} here), and no gene by more "
-        f"than {null['largest_mean']:.2g} on average: {beyond:,} genes do here. Rely on these, and on "
+        f"Between two random halves of the control cells ({null['n_cells']:,} and {null['n_targets']:,}), where "
+        f"nothing has changed, {null['density']:.1%} of the entries move ({result['density']:.1%} here), and no gene "
+        f"by more than {null['largest_mean']:.2g} on average: {beyond:,} genes do here. Rely on these, and on "
         "averages over cells; small moves of single cells are noise."
     )
     return [Item(FINE if beyond else CARE, "Noise", told)]
 
 
 def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
-    """Scores of maps between parts of the control cells, beside those of a normal distribution."""
+    """Scores of maps between halves of the control cells, beside those of a normal distribution."""
     told = (
-        f"In {null['n_maps']} maps between two random parts of the control cells ({null['n_cells']:,} and "
+        f"In {null['n_maps']} maps between two random halves of the control cells ({null['n_cells']:,} and "
         f"{null['n_targets']:,}), where nothing has changed, {null['density']:.2%} of the entries move."
     )
     width = null.get("width")
@@ -134,15 +135,15 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
     lines = tuple(_points(null["expected"], scores) for scores in null["observed"])
     if width > WIDER:
         told += (
-            f" Their largest scores are {width - 1:.0%} larger than those of a normal distribution, so q-values are "
-            "too small."
+            f" The largest scores of all entries are {width - 1:.0%} larger than those of a normal distribution, so "
+            "q-values are too small."
         )
         return Item(CARE, "Error rate", told, lines)
-    times = f"Their largest scores are {width:.2f} times those of a normal distribution"
+    times = f"The largest scores of all entries are {width:.2f} times those of a normal distribution"
     times += " (1 is exact, less is conservative)"
     if replicate is not None:
         told += (
-            f" Both parts have cells of the same replicates ({replicate}), so this checks the noise of cells, not the "
+            f" Both halves have cells of the same replicates ({replicate}), so this checks the noise of cells, not the "
             f"differences between replicates. {times}."
         )
     elif width > NARROWER:
@@ -176,12 +177,12 @@ def _stability(record: RunRecord, view: View) -> list[Item]:
     if "expected_false" in view.genes:
         stable = int((view.genes["expected_false"] <= 1).sum())
         told += (
-            f" {stable} genes are among them so often that at most one of these is expected to be there by chance."
+            f" {stable} genes are among them so often that at most one of these is expected to be a gene that a half "
+            f"selects no more often than a random draw of {top} genes would."
         )
         moving = int((view.genes["share"] > 0).sum())
         if stable == 0 and moving < 3 * int(top or 0):
-            told += f" {moving:,} genes move, too few for lists of {top}: lists of {max(1, moving // 3)} would say "
-            told += "more."
+            told += f" {moving:,} genes move, too few for --top {top}: try --top {max(1, moving // 3)}."
     told += " This is about the cells that were drawn, not about donors or batches."
     return [Item(FINE if always >= SURE * len(first) and stable != 0 else CARE, "Stability", told)]
 
@@ -193,7 +194,7 @@ def _matching(record: RunRecord, view: View) -> list[Item]:
         return []
     sizes = dict(zip(view.groups[0], view.groups[1], strict=True))
     whole = sum(share * sizes.get(name, 0) for name, share in parts.items()) / sum(sizes.get(name, 0) for name in parts)
-    told = f"{whole:.0%} of the control cells' mass is matched with target cells of the same {by}"
+    told = f"{whole:.0%} of the match weights of control cells go to target cells of the same {by}"
     low = sorted((share, name) for name, share in parts.items() if share < SURE)
     if low:
         told += f"; lowest for {listed([f'{name} ({share:.0%})' for share, name in low[:4]])}"
@@ -216,7 +217,7 @@ def _agreement(view: View) -> Item:
 def _normalisation(record: RunRecord) -> list[Item]:
     """A shift of the typical gene, which scaling to a common total makes."""
     told = shift(record)
-    return [] if told is None else [Item(CARE, "Normalisation", told)]
+    return [] if told is None else [Item(CARE, "Composition of counts", told)]
 
 
 def _composition(record: RunRecord, view: View) -> list[Item]:
@@ -228,14 +229,15 @@ def _composition(record: RunRecord, view: View) -> list[Item]:
     large = np.flatnonzero(np.maximum(mine, theirs) > SMALL)
     ratio = np.maximum(mine[large], theirs[large]) / np.maximum(np.minimum(mine[large], theirs[large]), 1e-3)
     unlike = large[np.argsort(-ratio, kind="stable")][: int((ratio > UNLIKE).sum())]
-    by, what = record.parameters.get("by"), "Composition"
+    by, what = record.parameters.get("by"), "Group sizes"
     if not large.size:
         return []
     shown = unlike if unlike.size else large[np.argsort(-ratio, kind="stable")][:1]
     parts = [f"{names[k]} ({mine[k]:.0%} of control, {theirs[k]:.0%} of target cells)" for k in shown[:3]]
     more = f" and {shown.size - 3} more" if shown.size > 3 else ""
     if not unlike.size:
-        return [Item(FINE, what, f"No {by} differs much in size between control and target; most of all {parts[0]}.")]
+        told = f"The groups of {by} have similar shares of control and target cells; most different is {parts[0]}."
+        return [Item(FINE, what, told)]
     told = f"The shares of the groups of {by} differ between control and target cells: {listed(parts)}{more}."
     if record.parameters.get("within") == by:
         told += f" Cells are matched only within each {by}, so this does not change what moves."

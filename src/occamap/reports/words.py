@@ -33,14 +33,18 @@ def headline(record: RunRecord, view: View) -> str:
     genes, asked, result = view.genes, record.parameters, record.result
     first = [f"{name} ({_signed(mean)})" for name, mean in genes["mean"].head(3).items() if mean]
     over = f"From {asked['control']} to {asked['target']}"
-    if not first:
+    found = result.get("n_genes_found", 0)
+    if not first and not found:
         return f"{over}, no gene moves."
     if "n_genes_found" in result:
         across = "across replicates" if "n_replicates" in result else "cells treated as independent"
+        respond = "responds" if found == 1 else "respond"
         told = [
-            f"{over}, {result['n_genes_found']:,} of {len(genes):,} genes respond "
+            f"{over}, {found:,} of {len(genes):,} genes {respond} "
             f"({100 * result['false_discovery_rate']:.3g} % false-discovery rate, {across})."
         ]
+        if not first:
+            return f"{told[0][:-1]}, but no gene moves in any single neighbourhood."
     elif "null" in result:
         told = [
             f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further on average than "
@@ -175,7 +179,7 @@ def _rate(result: dict[str, Any]) -> str:
     if result["critical"] is None:
         return f"½‖z‖² plus an ℓ1 penalty that differs by cell and gene; nothing moves at {rate}"
     return (
-        "½‖z‖² plus an ℓ1 penalty that differs by cell and gene: a gene moves in a cell if its z-score is at least "
+        "½‖z‖² plus an ℓ1 penalty that differs by cell and gene: a gene moves in a cell if |z| is at least "
         f"{result['critical']:.3g}, the threshold for {rate}"
     )
 

@@ -28,7 +28,7 @@ def correct_composition(
     layer: str | None = None,
     key_added: str = "corrected",
 ) -> pd.Series:
-    """Divide the counts of target cells by the median ratio of their genes, and write the result to a layer.
+    """Undo the shift of unchanged genes that scaling to a common total causes, in a new layer.
 
     Cells that are scaled to a common total hold shares: if some genes rise, all others fall. The median, over genes
     that are detected often, of the ratio of mean normalised counts (target over control cells) estimates by how much.
@@ -46,7 +46,7 @@ def correct_composition(
         20 control or target cells, or with fewer than 100 genes that are detected in 10 % of their cells, are left as
         they are, with a warning. None: one ratio for all cells.
     layer
-        Numbers to use instead of `adata.X`.
+        Layer to use instead of `adata.X`.
     key_added
         Name of the layer that is written.
 
@@ -93,8 +93,9 @@ def correct_composition(
     few = [name for name, ratio in found.items() if ratio is None]
     if few:
         warnings.warn(
-            f"Groups with fewer than {SMALLEST} control or target cells, with fewer than {FEWEST} genes in "
-            f"{DETECTED:.0%} of their cells, or without common genes are left as they are: {some(few, 5)}",
+            f"These groups are left as they are, because they have fewer than {SMALLEST} control or target cells, "
+            f"fewer than {FEWEST} genes detected in {DETECTED:.0%} of their cells, or a median ratio of 0 or infinity: "
+            f"{some(few, 5)}",
             InputWarning,
             stacklevel=2,
         )

@@ -34,8 +34,8 @@ def rate_of(fdr: Any, others: dict[str, Any], pool: Any, match: Any) -> float | 
         return None
     rate = check_rate(fdr, "fdr", "'auto', None or ")
     if others["gammas"] is not None or others["epsilon"] is not None:
-        raise InputError("fdr must not be given with gammas or epsilon='auto', where held-out cells choose the "
-                         "penalty: give a number for epsilon and no gammas, or leave fdr out")
+        raise InputError("fdr must not be given with gammas or epsilon='auto', because held-out cells then choose "
+                         "the map: give a number for epsilon and no gammas, or leave fdr out")
     return rate
 
 
@@ -68,8 +68,9 @@ def enough_cells(fewest: int) -> bool:
     if fewest >= FEWEST_TESTED:
         return True
     warnings.warn(
-        f"There are fewer than {FEWEST_TESTED} control or target cells, too few to test, so the default gamma is used, "
-        "which has no error rate, and displacements have no q-values: take larger groups, or pass fdr=None",
+        f"A test needs at least {FEWEST_TESTED} control and {FEWEST_TESTED} target cells; got {fewest} in one of "
+        "them. The default gamma is used instead; it controls no error rate, and there are no q-values: use larger "
+        "groups, or pass fdr=None",
         InputWarning,
         stacklevel=3,
     )
@@ -149,9 +150,9 @@ def enough_replicates(replicate: str, counts: dict[str, int], within: str | None
     if within is not None:
         where, found = f"each condition of a group of {within!r}", f"no group has more than {most}"
     warnings.warn(
-        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; {found}, so the default gamma is used, "
-        "which has no error rate, and there are no q-values: add replicates, or leave replicate out to treat cells as "
-        "independent",
+        f"replicate must have at least {FEWEST_REPLICATES} values in {where}; {found}, so the default gamma is used "
+        "instead; it controls no error rate, and there are no q-values: add replicates, or leave replicate out to "
+        "treat cells as independent",
         InputWarning,
         stacklevel=3,
     )

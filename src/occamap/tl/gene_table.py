@@ -79,18 +79,18 @@ def gene_table(
     max_memory
         As for `MongeMap`, for the maps of subsamples.
     assume
-        What `expected_false` assumes of genes that a half rarely selects: "none", that the share of pairs that select
-        them twice is "unimodal", or "r-concave", which is smallest.
+        What `expected_false` assumes of genes that a half rarely selects: "none"; "unimodal" (the share of pairs that
+        select them twice has one mode); or "r-concave", the strongest assumption, with the smallest bound.
 
     Returns
     -------
     A data frame with one row per gene (or per group and gene), and columns
 
-    - `share`: of the control cells, in how many it moves; `up`, `down`: in how many it rises and falls
+    - `share`: the share of the control cells in which it moves; `up`, `down`: in which it rises, falls
     - `mean`, `sd`: of the displacement, over all control cells; `direction`: the sign of the mean, in words
     - `observed`: the mean of the target cells minus that of the control cells, without any map
-    - `difference`: the mean of the matched target cells minus that of the control cells, in the units of the data;
-      `difference_low`, `difference_high`: its 95 % interval
+    - `difference`: the weighted mean of the matched target cells minus that of the control cells, in the units of the
+      data; `difference_low`, `difference_high`: its 95 % interval
     - `log2_fold_change`: log2 of the mean normalised count of the matched target cells over that of the control cells.
       One count in 10,000, in one cell of the group, is added to each side, so that genes seen on one side only have a
       finite value. Values are taken for natural logs of 1 + counts, or for logs to the base that `scanpy.pp.log1p`
@@ -99,8 +99,8 @@ def gene_table(
       found (Benjamini and Hochberg), over all genes or, with `by`, over all genes of all groups; NaN where there is
       nothing to test: genes without counts, groups with one cell, fewer than 3 replicates
     - `n_replicates`, with `replicate`: the number of replicates in the condition with fewer
-    - `matched_within`, with `by`: the share of the mass of the group's control cells that is matched with target cells
-      of the same group; a `MatchWarning` names groups in which it is below one half
+    - `matched_within`, with `by`: the share of a group's match weights that goes to target cells of the same group; a
+      `MatchWarning` names groups in which it is below one half
     - `low`, `high`: a 95 % interval for the mean, from the subsamples: Student's t, one degree of freedom per pair
     - `frequency`: the share of subsamples in which the gene is among the `top` that move most
     - `expected_false`: an upper bound on the expected number of genes, of this frequency or higher, that a half selects
@@ -195,7 +195,7 @@ def gene_tables(
     if by is None:
         return whole, None
     if by in {"gene", *whole.columns}:
-        raise InputError(f"by must not be called like a column of the table; got {by!r}: rename it")
+        raise InputError(f"by must not have the name of a column of the table; got {by!r}: rename it")
     kept, found = stored.mass_within(groups, others, len(names)), dict[str, pd.DataFrame]()
     known = np.array([name is not None for name in names] + [False])  # cells in no group have the code −1
     for code, group in enumerate(names):
@@ -229,7 +229,7 @@ def _warn_of_mixing(by: str, kept: dict[str, float]) -> None:
         listed = ", ".join(f"{name!r} ({share:.0%})" for share, name in mixed[:5]) + (", …" if len(mixed) > 5 else "")
         warnings.warn(
             f"Control cells of some groups of {by!r} are mostly matched with target cells of other groups (share of "
-            f"the mass that stays within: {listed}), so their rows describe other cells: match within groups "
+            f"the match weights within the group: {listed}), so their rows describe other cells: match within groups "
             f"(within={by!r}), or do not read these rows",
             MatchWarning,
             stacklevel=4,

@@ -90,7 +90,7 @@ def monge_map(
     groupby, control, target
         A column of `adata.obs`, and the two groups in it to compare.
     layer
-        Numbers to use instead of `adata.X`.
+        Layer to use instead of `adata.X`.
     use_genes
         A column of `adata.var` that marks the genes to use, such as "highly_variable"; a list of names, or a mask. All
         genes if None.

@@ -61,9 +61,9 @@ def pathway_table(
     -------
     A data frame with one row per set (or per group and set), and columns
 
-    - `n_genes`: of its genes, how many are among the used ones; all that follows is about these
-    - `share`: of the control cells, in how many any of its genes moves; `mean_genes`: the share of its genes that do,
-      on average over these cells
+    - `n_genes`: the number of genes of the set that the map uses; the other columns refer to these
+    - `share`: the share of the control cells in which any of its genes moves; `mean_genes`: the share of its genes that
+      do, on average over these cells
     - `shift`: the root mean square, over its genes, of their mean displacement over all control cells; the table is
       sorted by it. It does not depend on the size of the set, and what moves by chance in both directions cancels
     - `norm`: the length of the displacement within the set, on average over all control cells
@@ -113,7 +113,7 @@ def pathway_table(
         if name is not None
     }
     if by in {"pathway", "q", "p", *next(iter(tables.values())).columns}:
-        raise InputError(f"by must not be called like a column of the table; got {by!r}: rename it")
+        raise InputError(f"by must not have the name of a column of the table; got {by!r}: rename it")
     replicate = replicate_column(stored, replicate)
     tested = _tested(stored, members, np.where(groups < len(tables), groups, -1), len(tables), replicate)
     add_effects(list(tables.values()), tested, index.to_numpy(), after="direction", omit="log2_fold_change")
