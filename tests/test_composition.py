@@ -120,7 +120,8 @@ def scaled(adata):
 
 
 @pytest.mark.parametrize(("change", "asked", "message"), [
-    (with_counts, {}, "holds raw counts"),
+    (with_counts, {}, "it has whole numbers only: use scanpy"),
+    (None, {"layer": "corrected"}, "key_added must not be layer"),
     (scaled, {}, "adata must hold log1p of normalised counts; it has negative values"),
     (None, {"by": "celltype"}, "by must be a column of adata.obs"),
     (None, {"layer": "logs"}, "layer must be a layer of adata"),

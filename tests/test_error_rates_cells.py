@@ -20,6 +20,7 @@ from occamap.run_record import RunRecord
 anndata = pytest.importorskip("anndata", reason="the front end reads AnnData: install the extra `cells`")
 ASKED = {"groupby": "condition", "control": "control", "target": "treated"}
 RUN = CliRunner()
+SETS = {"first": ["G00001", "G00002", "G00003"], "others": ["G00004", "G00005", "G00006"]}
 
 
 def cells(n_control=150, n_treated=140, donors=4, effect=1.5, seed=0, shared=True):
@@ -223,7 +224,7 @@ def test_donors_in_one_condition_are_named(adata):
     assert "occamap_q" in some.layers
 
 
-@pytest.mark.parametrize("nobody", ["unassigned", "Doublet ", None])
+@pytest.mark.parametrize("nobody", ["unassigned", "Doublet ", "", "nan", None])
 def test_cells_of_no_donor_are_left_out(adata, nobody):
     some = adata.copy()
     names = some.obs["donor"].astype(object).to_numpy()
@@ -289,11 +290,16 @@ def test_the_command_counts_what_responds_in_each_group(file, tmp_path):
     responses = RunRecord.read(tmp_path / "run").result["responses"]
     assert {name: part["n_genes_found"] for name, part in responses.items() if part["n_genes_found"]} == found.to_dict()
     replicates = table.groupby("cell_type")["n_replicates"].first()
+    up = table[(table["q"] <= 0.1) & (table["difference"] > 0)].groupby("cell_type").size()
     for name, count in found.items():
-        line = f"{count:6,}  {name} ({replicates[name]} replicates): {responses[name]['first'][0]}"
+        line = f"{count:6,}  {name} ({up[name]} up; {replicates[name]} replicates): {responses[name]['first'][0]}"
         assert line in done.stdout
     genes = table.loc[table["q"] <= 0.1, "gene"].nunique()
     assert f"By cell_type: {genes:,} genes respond in at least one group; {found.sum():,} responses" in done.stdout
+    assert f"corrected for all {table['q'].notna().sum():,} tests" in done.stdout
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"over all {table['q'].notna().sum():,} pairs of gene and group" in page
+    assert f"{found.max():,} in {found.sort_index().idxmax()}" in page
     assert "in top 7 of" in done.stdout
     whole = pd.read_csv(tmp_path / "run" / "genes.csv")
     assert (whole["frequency"] > 0).sum() <= 14
@@ -329,6 +335,37 @@ def test_a_measurement_is_no_column_of_donors(adata):
     some.obs["depth"] = np.random.default_rng(0).normal(size=some.n_obs)
     with pytest.raises(InputError, match=r"column of donors, animals or batches.*290 values for 290 cells"):
         oc.tl.monge_map(some, **ASKED, replicate="depth")
+
+
+def test_tables_check_another_column_of_replicates_as_maps_do(mapped):
+    some = mapped[0].copy()
+    some.obs["depth"] = np.random.default_rng(0).normal(size=some.n_obs)
+    names = some.obs["donor"].astype(str).to_numpy(copy=True)
+    names[[2, -1]] = "unassigned"
+    some.obs["person"] = names
+    for table in (oc.tl.gene_table, lambda *args, **asked: oc.tl.pathway_table(*args, gene_sets=SETS, **asked)):
+        with pytest.raises(InputError, match="column of donors, animals or batches"):
+            table(some, replicate="depth")
+        with pytest.warns(InputWarning, match="2 cells without a replicate"):
+            table(some, replicate="person")
+
+
+def test_one_donor_with_nearly_all_cells_is_said(mapped):
+    some = mapped[0].copy()
+    place = some.obs.groupby(["condition", "cell_type"], observed=True).cumcount().to_numpy()
+    some.obs["person"] = np.where(place < 1, "a", np.where(place < 2, "b", "c"))
+    for table in (oc.tl.gene_table, lambda *args, **asked: oc.tl.pathway_table(*args, gene_sets=SETS, **asked)):
+        with pytest.warns(InputWarning, match="One replicate of .* has nearly all cells"):
+            found = table(some, replicate="person")
+        assert (found["n_replicates"] == 3).all()
+    with pytest.warns(InputWarning, match=r"nearly all cells in groups of 'cell_type': 'type 0'"):
+        oc.tl.gene_table(some, by="cell_type", replicate="person")
+
+
+def test_rejects_negative_seeds(mapped):
+    for run in (oc.tl.calibration, lambda *args, **asked: oc.tl.gene_table(*args, subsamples=2, **asked)):
+        with pytest.raises(InputError, match="random_state must be an integer ≥ 0; got -1"):
+            run(mapped[0], random_state=-1)
 
 
 def test_genes_that_are_constant_do_not_move(adata):
@@ -446,7 +483,9 @@ def test_fit_with_too_few_donors_has_no_q_values(tmp_path, donors):
     cells(donors=donors).write_h5ad(path)
     done = fit(path, tmp_path / "run", "--replicate", "donor")
     assert done.exit_code == 0, done.output
-    assert "at least 3 values in each condition" in " ".join(done.output.split())
+    words = " ".join(done.output.split())
+    assert "--replicate must have at least 3 values in each condition" in words
+    assert "does not use the replicates; genes have no q-values." in words
     assert pd.read_csv(tmp_path / "run" / "genes.csv")["q"].isna().all()
     assert "A test needs at least 3 replicates" in (tmp_path / "run" / "report.html").read_text()
 

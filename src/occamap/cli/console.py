@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from occamap.cli.words import spoken
 from occamap.errors import InputWarning, MatchWarning, NotConvergedWarning, SelectionWarning
 
 WIDE = 100  # columns, where there is no terminal to ask
@@ -67,7 +68,7 @@ def own_warnings() -> Iterator[None]:
 
         def show(message: Any, category: type[Warning], *where: Any, **rest: Any) -> None:
             if issubclass(category, own):
-                text = " ".join(str(message).split())
+                text = spoken(" ".join(str(message).split()))
                 err.print(f"occamap: warning: {text}", style="yellow", markup=False, soft_wrap=True)
             else:
                 before(message, category, *where, **rest)

@@ -218,7 +218,9 @@ def show(done: FitRun, seconds: float) -> None:
     if result["fdr"] is not None:
         out.print(Text(rate_words(result)), soft_wrap=True)
     elif done.record.parameters["replicate"] is not None:
-        words = "The map has no error rate and does not use the replicates; only the tables are tested across them."
+        words = "The map has no error rate and does not use the replicates; "
+        tables = "only the tables are tested across them." if "n_genes_found" in result else "genes have no q-values."
+        words += tables
         out.print(Text(words, style="yellow"), soft_wrap=True)
     out.print(Text(f"{gamma}ε = {result['epsilon']:.4g} ({result['epsilon_rule']}); {targets}"))
     if result["neighbourhoods"] is not None:
@@ -277,8 +279,9 @@ def rate_words(result: dict[str, Any]) -> str:
 def found_words(result: dict[str, Any], replicate: str | None) -> str:
     """How many genes differ, at which error rate, and whom that holds for."""
     count, rate = result["n_genes_found"], result["false_discovery_rate"]
-    genes = "1 gene responds" if count == 1 else f"{count:,} genes respond"
-    words = f"{genes} at a false-discovery rate of {100 * rate:.3g} %"
+    respond = "responds" if count == 1 else "respond"
+    words = f"{count:,} of {result['n_genes_tested']:,} tested genes {respond} on average over all control cells, at a "
+    words += f"false-discovery rate of {100 * rate:.3g} %"
     if replicate is not None:
         return f"{words}, tested across replicates ({replicate}; at least {result['n_replicates']:,} per condition)."
     return (
@@ -294,11 +297,12 @@ def group_lines(result: dict[str, Any], by: str | None, replicate: str | None) -
         return []
     pairs = sum(found["n_genes_found"] for found in parts.values())
     head = f": {result['n_genes_found_in_groups']:,} genes respond in at least one group; {pairs:,} responses (gene × "
-    lines = [Text("By ") + literal(by) + Text(f"{head}group) in all. q-values are over all genes and groups together:")]
+    head += f"group) in all. Their q-values are corrected for all {result['n_tests_in_groups']:,} tests:"
+    lines = [Text("By ") + literal(by) + Text(head)]
     for name, found in sorted(parts.items(), key=lambda part: (-part[1]["n_genes_found"], part[0])):
         line = Text(f"  {found['n_genes_found']:6,}  ") + literal(name, longest=60)
-        if replicate is not None:
-            line += Text(f" ({found['n_replicates']:,} replicates)")
+        line += Text(f" ({found['n_genes_up']:,} up")
+        line += Text(")" if replicate is None else f"; {found['n_replicates']:,} replicates)")
         first = literal(", ".join(found["first"]), longest=200) if found["first"] else Text("none")
         lines.append(line + Text(": ") + first)
     return lines

@@ -23,7 +23,8 @@ BLOCK = 2**24  # cells × sets whose scores are held at a time
 class Effects:
     """Groups × genes: differences of matched means, 95 % intervals, log2 fold changes and p-values; and the replicates.
 
-    `n_replicates` is None if cells were tested as if they were independent.
+    `n_replicates` and `degrees`, the degrees of freedom between replicates, are None if cells were tested as if they
+    were independent.
     """
 
     difference: Floats
@@ -31,6 +32,7 @@ class Effects:
     log2_fold_change: Floats
     p: Floats
     n_replicates: NDArray[np.int64] | None
+    degrees: Floats | None = None
 
     def columns(self, group: int, q: Floats) -> dict[str, Any]:
         """Those of the table of a group, where `q` has the q-values of its genes."""
@@ -87,11 +89,11 @@ def effects(
     difference[there], width[there], p[there] = found.difference, tested.half_width(), tested.p
     if base is not None and sets is None:
         fold_change[there] = log2_fold_changes(*compared, base)
-    counts = None
-    if found.n_replicates is not None:
-        counts = np.zeros(n_groups, np.int64)
-        counts[there] = found.n_replicates
-    return Effects(difference, width, fold_change, p, counts)
+    if found.n_replicates is None or found.between_degrees is None:
+        return Effects(difference, width, fold_change, p, None)
+    counts, degrees = np.zeros(n_groups, np.int64), np.zeros(n_groups)
+    counts[there], degrees[there] = found.n_replicates, found.between_degrees
+    return Effects(difference, width, fold_change, p, counts, degrees)
 
 
 def _numbers(labels: tuple[Labels, Labels]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -19,6 +19,7 @@ FEWEST_DETECTED = 2.0  # samples in effect that are not zero: features with fewe
 FEWEST_FEATURES = 20  # that the prior is learned from
 WINDOW, FEWEST_IN_WINDOW = 10, 60  # a window has one in 10 features, by how often they are detected, and 60 at least
 LEAST_P = float(np.finfo(np.float64).tiny)  # smaller ones would be 0
+LEAST_RATIO = 1e-6  # of the median ratio: smaller ones are rounding, and say nothing of variances
 STRONGEST = 100.0  # degrees of freedom that a prior is worth at most: a few replicates never make a test of thousands
 
 
@@ -137,6 +138,8 @@ def learn_prior(ratios: Floats, degrees: float) -> Prior:
     >>> round(prior.ratio, 1), round(prior.degrees)
     (2.0, 10)
     """
+    if ratios.size:
+        ratios = ratios[ratios > LEAST_RATIO * np.median(ratios)]
     if ratios.size < FEWEST_FEATURES:
         return Prior(1.0, 0.0)
     logs = np.log(ratios) - special.digamma(degrees / 2) + np.log(degrees / 2)

@@ -46,7 +46,7 @@ def calibration(adata: Any, *, key: str = "occamap", ax: Any = None) -> Any:
     names = {"as expected": perfect, "null maps": lines[0]}
     critical = entry.get("critical")
     if critical is not None and critical <= max(ends[1], np.nanmax(observed, initial=0.0)):
-        names["needed to move"] = ax.axhline(float(critical), color=_draw.ORANGE, linewidth=1)
+        names["threshold of the map"] = ax.axhline(float(critical), color=_draw.ORANGE, linewidth=1)
     ax.set(xlabel="expected score (z)", ylabel="observed score in null maps")
     ax.set_aspect("equal")
     legend(ax, list(names.values()), list(names), loc="upper left")

@@ -103,6 +103,11 @@ def _replicates(record: RunRecord) -> list[Item]:
         f"Genes were tested across replicates ({column}; at least {result['n_replicates']} per condition), so q-values "
         "also hold for new replicates."
     )
+    counts = {name: found["n_replicates"] for name, found in (result.get("responses") or {}).items()}
+    fewest = sorted(name for name, count in counts.items() if count < result["n_replicates"])
+    if fewest:
+        shown = [f"{name} ({counts[name]})" for name in fewest]
+        told += f" Fewer replicates have cells in {listed(shown[:6])}{' and others' if len(shown) > 6 else ''}."
     return [Item(FINE, "Replicates", told)]
 
 
@@ -146,10 +151,9 @@ def _calibration(null: dict[str, Any], replicate: str | None) -> Item:
             f" Both halves have cells of the same replicates ({replicate}), so this checks the noise of cells, not the "
             f"differences between replicates. {times}."
         )
-    elif width > NARROWER:
-        told += f" {times}, so the error rate is about right for the noise of cells."
     else:
-        told += f" {times}, so q-values are conservative."
+        about = "the error rate is about right" if width > NARROWER else "q-values are conservative"
+        told += f" {times}, so {about} for the noise of cells. Differences between donors are not checked."
     return Item(FINE, "Error rate", f"{told} The plot shows observed against expected scores.", lines)
 
 

@@ -14,6 +14,7 @@ from occamap.run_record import RunRecord
 HALF = 0.5
 FOREMOST = 50  # genes that the headline may name
 FEWEST = 10  # cells of a group that it speaks of
+FEW_GROUPS = 3  # whose numbers of responding genes it names
 COSTS = {
     "sql2": "½‖z‖² (the usual squared distance)",
     "l1": "½‖z‖² + γ‖z‖₁",
@@ -45,6 +46,7 @@ def headline(record: RunRecord, view: View) -> str:
         ]
         if not first:
             return f"{told[0][:-1]}, but no gene moves in any single neighbourhood."
+        told += _responses(asked.get("by"), result)
     elif "null" in result:
         told = [
             f"{over}, {result['n_genes_beyond_null']:,} of {len(genes):,} genes move further on average than "
@@ -83,6 +85,18 @@ def _by_group(record: RunRecord, view: View) -> tuple[list[str], list[str]]:
         return common, []
     inside = listed([names[k] for k in large[moving[:, few[0]]]])
     return common, [f"{genes[few[0]]} moves in {inside}, but in less than half of the cells of any other {by}."]
+
+
+def _responses(by: str | None, result: dict[str, Any]) -> list[str]:
+    """A sentence on the groups in which most genes respond."""
+    parts = result.get("responses") or {}
+    ordered = sorted(parts.items(), key=lambda part: (-part[1]["n_genes_found"], part[0]))
+    if len(ordered) < 2:
+        return []
+    shown = [f"{part['n_genes_found']:,} in {name}" for name, part in ordered[:FEW_GROUPS]]
+    more = f" and fewer in {len(ordered) - FEW_GROUPS} others" if len(ordered) > FEW_GROUPS else ""
+    joined = f"{', '.join(shown)}{more}" if more else listed(shown)
+    return [f"By {by}, genes that respond: {joined}."]
 
 
 def _signed(value: float) -> str:
@@ -189,9 +203,12 @@ def _tests(asked: dict[str, Any], result: dict[str, Any]) -> str:
     how = "treating cells as independent"
     if "n_replicates" in result:
         how = f"across replicates ({asked['replicate']}; moderated variances)"
+    over = f" over the {result['n_genes_tested']:,} genes that can be tested" if "n_genes_tested" in result else ""
+    if "n_tests_in_groups" in result:
+        over += f" (in tables by {asked['by']}, over all {result['n_tests_in_groups']:,} pairs of gene and group)"
     return (
         f" Differences between control cells and their matched target cells were tested gene by gene {how}; q-values "
-        "are Benjamini-Hochberg-adjusted p-values, and intervals are 95 % confidence intervals."
+        f"are Benjamini-Hochberg-adjusted p-values{over}, and intervals are 95 % confidence intervals."
     )
 
 

@@ -234,7 +234,11 @@ def _by_group(adata: Any, groups: Any, by: str | None) -> dict[str, Any]:
         table = groups.loc[name]
         if table["q"].notna().any():
             genes = table[table["q"] <= rate].sort_values("difference", key=np.abs, ascending=False, kind="stable")
-            responses[str(name)] = {"n_genes_found": len(genes), "first": [str(gene) for gene in genes.index[:FIRST]]}
+            responses[str(name)] = {
+                "n_genes_found": len(genes),
+                "n_genes_up": int((genes["difference"] > 0).sum()),
+                "first": [str(gene) for gene in genes.index[:FIRST]],
+            }
             if "n_replicates" in table:
                 responses[str(name)]["n_replicates"] = int(table["n_replicates"].iloc[0])
         if np.isfinite(table["matched_within"].iloc[0]):
@@ -242,8 +246,11 @@ def _by_group(adata: Any, groups: Any, by: str | None) -> dict[str, Any]:
         shift = _shift(table, stored.names, [cells[np.flatnonzero(codes == name)] for cells, codes in sides])
         if shift is not None:
             shifts[str(name)] = shift
-    in_some = {"n_genes_found_in_groups": int((groups["q"] <= rate).groupby(level=1).any().sum())} if responses else {}
-    return {"matched_within": kept, "shifts": shifts, "responses": responses, **in_some}
+    in_some = {
+        "n_genes_found_in_groups": int((groups["q"] <= rate).groupby(level=1).any().sum()),
+        "n_tests_in_groups": int(groups["q"].notna().sum()),
+    }
+    return {"matched_within": kept, "shifts": shifts, "responses": responses, **(in_some if responses else {})}
 
 
 def _shift(table: Any, names: Any, sides: list[Any]) -> float | None:
@@ -346,7 +353,11 @@ def _tested(table: Any, rate: float) -> dict[str, Any]:
     """How many genes differ at a false-discovery rate, if they were tested at all."""
     if table["q"].isna().all():
         return {}
-    found = {"false_discovery_rate": rate, "n_genes_found": int((table["q"] <= rate).sum())}
+    found = {
+        "false_discovery_rate": rate,
+        "n_genes_tested": int(table["q"].notna().sum()),
+        "n_genes_found": int((table["q"] <= rate).sum()),
+    }
     return found | ({"n_replicates": int(table["n_replicates"].iloc[0])} if "n_replicates" in table else {})
 
 

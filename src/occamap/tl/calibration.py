@@ -62,6 +62,7 @@ def calibration(
     """
     stored = read(adata, key)
     check_count(n_maps, "n_maps")
+    check_count(random_state, "random_state", 0)
     like = stored.unfitted().set_params(n_jobs=n_jobs, max_memory=max_memory)
     if like.fdr is None:
         raise InputError("key must be that of a map with q-values: run occamap.tl.monge_map with fdr=0.1")

@@ -24,6 +24,7 @@ COUNTS = ("refuse", "normalize", "keep")
 TOTAL = 1e4  # what counts are scaled to, on request: the same for any file, so that maps fit
 LINES = f"sc.pp.normalize_total(adata, target_sum={TOTAL:.0e}); sc.pp.log1p(adata)".replace("e+0", "e")
 FEWEST = 2
+NO_ENTRY = "", "nan", "none", "na", "<na>"  # missing values that became text
 NO_REPLICATE = ("unassigned", "doublet")  # what programs that tell donors apart call cells of none, or of two
 SMALLEST = 20  # cells of a group that cells are matched within: in smaller ones noise would decide
 LARGEST = 1e8
@@ -66,7 +67,7 @@ def replicate_labels(adata: Any, column: str, groupby: str | None = None) -> NDA
         raise InputError("replicate must not be a column called 'auto', which means the replicates of a map: rename it")
     if groupby is not None and column == groupby:
         raise InputError(f"replicate must be a column of donors, animals or batches; got {column!r}, which is groupby")
-    nobody = np.array([entry is not None and entry.strip().lower() in NO_REPLICATE for entry in found])
+    nobody = np.array([entry is not None and entry.strip().lower() in (*NO_ENTRY, *NO_REPLICATE) for entry in found])
     found[nobody] = None
     return found
 

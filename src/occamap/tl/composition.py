@@ -44,7 +44,7 @@ def correct_composition(
     by
         A column of `adata.obs`, such as "cell_type": each of its groups has a ratio of its own. Groups with fewer than
         20 control or target cells, or with fewer than 100 genes that are detected in 10 % of their cells, are left as
-        they are, with a warning. None: one ratio for all cells.
+        they are, with a warning, and so are cells without an entry. None: one ratio for all cells.
     layer
         Layer to use instead of `adata.X`.
     key_added
@@ -73,11 +73,13 @@ def correct_composition(
     """
     check_adata(adata)
     check_key(key_added)
+    if key_added == layer:
+        raise InputError(f"key_added must not be layer, which would be overwritten; both are {layer!r}")
     matrix = matrix_of(adata, layer)
     if is_backed(matrix):
         raise InputError("adata must be in memory, since a layer is written: use adata.to_memory()")
     pair, base = pair_of(adata, groupby, control, target), log_base(adata)
-    before, after = (sp.csr_array(numbers(adata, rows, layer, "refuse")) for rows in pair)
+    before, after = (sp.csr_array(numbers(adata, rows, layer, "keep")) for rows in pair)
     reason = why_not_logs(before, after, base)
     if reason is not None:
         raise InputError(

@@ -79,12 +79,12 @@ def enough_cells(fewest: int) -> bool:
 
 def warn_of_nothing_tested(replicate: str | None) -> None:
     """Warn that no entry of a map could be tested."""
-    needed = "several cells that differ"
+    needed = "several cells"
     if replicate is not None:
         needed = f"cells of {FEWEST_REPLICATES} replicates ({replicate})"
     warnings.warn(
-        f"No entry could be tested, so nothing moves. In each condition, a neighbourhood must have {needed}: use "
-        f"larger neighbourhoods, such as pool={AUTO!r}",
+        f"No entry could be tested, so nothing moves. In each condition, a neighbourhood must have {needed}, and genes "
+        f"must vary: use larger neighbourhoods, such as pool={AUTO!r}, and check that the values are not constant",
         InputWarning,
         stacklevel=3,
     )
@@ -95,29 +95,14 @@ def pair_with_replicates(adata: Any, replicate: str, groupby: str, pair: tuple[R
     found = replicate_labels(adata, replicate, groupby)
     held = np.array([entry is not None for entry in found])
     kept = pair[0][held[pair[0]]], pair[1][held[pair[1]]]
-    absent = sum(rows.size for rows in pair) - sum(rows.size for rows in kept)
     if not (kept[0].size and kept[1].size):
         raise InputError(f"replicate must have entries in both conditions; adata.obs[{replicate!r}] has none in one of "
                          "them: fill the column, or leave replicate out")
+    check_replicates(replicate, *(found[rows] for rows in pair))
     mine, theirs = (Counter(found[rows].tolist()) for rows in kept)
-    count, cells = len(mine | theirs), kept[0].size + kept[1].size
-    if count > max(MOST_REPLICATES, cells / 2):
-        raise InputError(
-            f"replicate must be a column of donors, animals or batches; adata.obs[{replicate!r}] has {count:,} values "
-            f"for {cells:,} cells"
-        )
-    if absent:
-        cells_without = "1 cell" if absent == 1 else f"{absent:,} cells"
-        are = "is" if absent == 1 else "are"
-        warnings.warn(
-            f"{cells_without} without a replicate in adata.obs[{replicate!r}] (no entry, or one of "
-            f"{', '.join(NO_REPLICATE)}) {are} left out",
-            InputWarning,
-            stacklevel=3,
-        )
     alone = {name: (mine + theirs)[name] for name in mine | theirs if not (mine[name] and theirs[name])}
-    if alone and len(alone) < count:
-        listed = some([f"{name} ({size:,} cells)" for name, size in sorted(alone.items())], 5)
+    if alone and len(alone) < len(mine | theirs):
+        listed = some([f"{name} ({_cells(size)})" for name, size in sorted(alone.items())], 5)
         warnings.warn(
             f"Some values of adata.obs[{replicate!r}] occur in only one condition, and count as unpaired replicates: "
             f"{listed}. If they are not replicates, set these entries to NaN or 'unassigned'",
@@ -125,6 +110,29 @@ def pair_with_replicates(adata: Any, replicate: str, groupby: str, pair: tuple[R
             stacklevel=3,
         )
     return kept
+
+
+def check_replicates(replicate: str, *sides: NDArray[Any]) -> None:
+    """Refuse a measurement as a column of replicates, and warn of cells without one."""
+    entries = [entry for side in sides for entry in side.tolist()]
+    held = [entry for entry in entries if entry is not None]
+    count, cells, absent = len(set(held)), len(held), len(entries) - len(held)
+    if count > max(MOST_REPLICATES, cells / 2):
+        raise InputError(
+            f"replicate must be a column of donors, animals or batches; adata.obs[{replicate!r}] has {count:,} values "
+            f"for {cells:,} cells"
+        )
+    if absent:
+        warnings.warn(
+            f"{_cells(absent)} without a replicate in adata.obs[{replicate!r}] (no entry, or one of "
+            f"{', '.join(NO_REPLICATE)}) {'is' if absent == 1 else 'are'} left out",
+            InputWarning,
+            stacklevel=4,
+        )
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count:,} cells"
 
 
 def fewest_replicates(

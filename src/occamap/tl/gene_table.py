@@ -22,6 +22,7 @@ from occamap.tl.group_tests import (
     replicate_column,
     replicates_of,
     warn_of_few_replicates,
+    warn_of_unequal_replicates,
     warn_of_untested_groups,
 )
 from occamap.tl.resolution import AUTO
@@ -161,6 +162,7 @@ def gene_tables(
         raise InputError("subsamples must be 0, or 2 or more, since one has no spread; got 1")
     check_count(top, "top")
     check_choice(assume, "assume", ASSUMPTIONS)
+    check_count(random_state, "random_state", 0)
     moves, control, target = stored.moves(), stored.cells("control"), stored.cells("target")
     needed = {stored.design.control: control} | ({stored.design.target: target} if subsamples else {})
     for name, cells in needed.items():
@@ -193,6 +195,8 @@ def gene_tables(
     if replicate is not None and overall.n_replicates is not None:
         warn_of_few_replicates(replicate, int(overall.n_replicates[0]))
     if by is None:
+        if replicate is not None:
+            warn_of_unequal_replicates(replicate, None, overall, [""])
         return whole, None
     if by in {"gene", *whole.columns}:
         raise InputError(f"by must not have the name of a column of the table; got {by!r}: rename it")
@@ -207,6 +211,8 @@ def gene_tables(
     enough = overall.n_replicates is not None and overall.n_replicates[0] >= FEWEST_REPLICATES
     if replicate is not None and tested.n_replicates is not None and enough:
         warn_of_untested_groups(replicate, by, dict(zip(found, tested.n_replicates.tolist(), strict=True)))
+    if replicate is not None:
+        warn_of_unequal_replicates(replicate, by, tested, [str(name) for name in found])
     add_effects(list(found.values()), tested, stored.names, after="matched_within")
     _warn_of_mixing(by, {str(name): float(kept[code]) for code, name in enumerate(names) if name is not None})
     return whole, pd.concat(found, names=[by])

@@ -9,10 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from occamap.errors import InputError, InputWarning
+from occamap.genes.effects import Effects
 from occamap.inference import FEWEST_REPLICATES
 from occamap.tl.cells import labels, replicate_labels, some
+from occamap.tl.error_rates import check_replicates
 from occamap.tl.resolution import AUTO
 from occamap.tl.stored import Stored
+
+FEWEST_DEGREES = 0.5  # of freedom between replicates; with fewer, hardly anything is ever found
 
 
 def replicate_column(stored: Stored, replicate: str | None) -> str | None:
@@ -25,7 +29,10 @@ def replicates_of(stored: Stored, replicate: str | None) -> tuple[NDArray[Any], 
     if replicate is None:
         return None
     found = replicate_labels(stored.adata, replicate, stored.design.groupby)
-    return found[stored.rows("control")], found[stored.rows("target")]
+    sides = found[stored.rows("control")], found[stored.rows("target")]
+    if replicate != stored.design.replicate:
+        check_replicates(replicate, *sides)
+    return sides
 
 
 def group_codes(stored: Stored, by: str) -> tuple[list[str | None], NDArray[np.int64], NDArray[np.int64]]:
@@ -43,6 +50,21 @@ def group_codes(stored: Stored, by: str) -> tuple[list[str | None], NDArray[np.i
     place = {name: k for k, name in enumerate(names)}
     codes, others = (np.array([place.get(entry, -1) for entry in side], np.int64) for side in (mine, theirs))
     return names, codes, others
+
+
+def warn_of_unequal_replicates(replicate: str, by: str | None, tested: Effects, names: list[str]) -> None:
+    """Warn of groups in which one replicate has nearly all cells."""
+    if tested.n_replicates is None or tested.degrees is None:
+        return
+    unequal = (tested.n_replicates >= FEWEST_REPLICATES) & (tested.degrees < FEWEST_DEGREES)
+    if unequal.any():
+        where = "" if by is None else f" in groups of {by!r}: {some([names[k] for k in np.flatnonzero(unequal)], 5)}"
+        warnings.warn(
+            f"One replicate of adata.obs[{replicate!r}] has nearly all cells{where}. Then hardly any gene can "
+            "be found: take a random part of the cells of this replicate, or add replicates",
+            InputWarning,
+            stacklevel=4,
+        )
 
 
 def warn_of_few_replicates(replicate: str, count: int) -> None:

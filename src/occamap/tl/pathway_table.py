@@ -19,6 +19,7 @@ from occamap.tl.group_tests import (
     replicate_column,
     replicates_of,
     warn_of_few_replicates,
+    warn_of_unequal_replicates,
     warn_of_untested_groups,
 )
 from occamap.tl.resolution import AUTO
@@ -118,6 +119,7 @@ def pathway_table(
     tested = _tested(stored, members, np.where(groups < len(tables), groups, -1), len(tables), replicate)
     add_effects(list(tables.values()), tested, index.to_numpy(), after="direction", omit="log2_fold_change")
     if replicate is not None and tested.n_replicates is not None:
+        warn_of_unequal_replicates(replicate, by, tested, [str(name) for name in tables])
         counts = dict(zip(map(str, tables), tested.n_replicates.tolist(), strict=True))
         if by is None:
             warn_of_few_replicates(replicate, counts[""])
