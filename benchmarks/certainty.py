@@ -1,9 +1,10 @@
 """How sure: false discoveries and power of the q-values of gene tables, by cells and across donors.
 
-`python -m benchmarks.certainty [planted] [donors] [nothing] [panels] [sets] [interferon]` measures these parts, all if
-none is named, and writes benchmarks/results/certainty.md and certainty.json; other parts are kept as they are there.
-`interferon` needs kang_ifnb.h5ad in the directory that the environment variable OCCAMAP_DATA names. Its comparison with
-PyDESeq2 runs where that is installed, or else with the Python that the environment variable PYDESEQ2_PYTHON names.
+`python -m benchmarks.certainty [planted] [donors] [nothing] [panels] [sets] [weights] [interferon]` measures these
+parts, all if none is named, and writes benchmarks/results/certainty.md and certainty.json; other parts are kept as they
+are there. `interferon` and a part of `weights` need kang_ifnb.h5ad in the directory that the environment variable
+OCCAMAP_DATA names. The comparison with PyDESeq2 runs where that is installed, or else with the Python that the
+environment variable PYDESEQ2_PYTHON names.
 
 A finding is a pair of a gene and a cell type with q at or below the level; q-values are over all pairs. "False" is the
 mean share of false ones among the findings (0 where nothing is found), which the level should bound; "power" is the
@@ -17,6 +18,9 @@ five times the cells of the smallest. Of crossed ones, the largest in one condit
 are matched within the true types. Wilcoxon's test and pseudobulk also run within the true types; pseudobulk sums the
 counts of a donor, type and condition, and takes a t-test of log1p CPM (paired, or Welch's) of genes with 10 counts or
 more; totals are corrected for the planted growth.
+
+Weights of donors: proportional to 1/(1/e + c/ē), where e is the effective number of cells of a donor in a group, and ē
+the mean of e over donors. c = 1 is used; it was chosen from these tables, whose seeds are in no other.
 
 Gene sets: 80 sets of 30 genes without a planted effect, and 20 sets of 20 such genes and 10 with one. A set is true in
 a type if one of its genes has an effect there. They are tested by `tl.pathway_table`, with the same maps.
@@ -38,6 +42,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
@@ -52,9 +57,10 @@ import occamap as oc
 import occamap.datasets.simulate as drawing
 from benchmarks.parts import Benchmark, Row, Tables
 from benchmarks.resolution import kang
-from occamap.genes import rank_sum
+from occamap.genes import effects, rank_sum
+from occamap.inference import shares
 
-PLANTED, EMPTY = range(7000, 7020), range(8000, 8050)
+PLANTED, EMPTY, TUNING = range(7000, 7020), range(8000, 8050), range(9000, 9004)
 LEVELS = (0.05, 0.1, 0.2)
 LEAST_COUNT = 10  # of a gene in the pseudobulks of a type
 LEAST_CELLS, LEAST_DONORS = 3, 3  # of a pseudobulk, and in both conditions, for PyDESeq2
@@ -65,6 +71,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "4 + 4 unequal donors": {"donors": 4, "paired": False, "ratio": 5.0},
     "6 donors, paired, crossed": {"donors": 6, "ratio": 5.0, "crossed": True},
 }
+WEIGHTS = {"by cells": None, "c = 0": 0.0, "c = ½": 0.5, "**c = 1**": 1.0, "c = 2": 2.0, "c = 4": 4.0, "equal": 1e9}
 WITH, WITHOUT = '**replicate="donor"**', "without replicate"
 Floats = NDArray[np.float64]
 
@@ -316,13 +323,81 @@ def q_of_sets(adata: Any, sets: list[NDArray[Any]], replicate: str | None) -> Fl
     return table["q"].unstack("pathway").sort_index()[list(named)].to_numpy()
 
 
+# -- weights of donors -------------------------------------------------------------------------------------------
+
+
+def weights() -> Tables:
+    """How much donors with few cells count: in simulated donors and, if they are there, in the interferon cells."""
+    designs = {
+        **DESIGNS,
+        "6 donors, paired, unequal": {"donors": 6, "ratio": 5.0},
+        "4 + 4 donors, more unequal": {"donors": 4, "paired": False, "ratio": 10.0, "base": 0.4},
+    }
+    rows = []
+    for design, given in designs.items():
+        for seed in TUNING:
+            adata = simulate(seed, **given)
+            learn(adata)
+            for name, even in WEIGHTS.items():
+                with weighing(even):
+                    row = scored(ours(adata, "donor"), adata.varm["moved"].T)
+                row = {key: value for key, value in row.items() if "10%" in key}
+                rows.append({"data": design, "weights": name, "seed": seed, **row})
+    tables = {"Weights of donors, simulated, seeds 9000 to 9003": rows}
+    if "OCCAMAP_DATA" in os.environ:
+        cells = interferon_cells()
+        tables["Weights of donors, interferon cells: 4 donors against the 4 others, 12 ways"] = list(weighed(cells))
+    return tables
+
+
+@contextmanager
+def weighing(even: float | None) -> Iterator[None]:
+    """Use another constant in the weights of donors; None: the weights of their cells."""
+    kept = shares.EVEN, effects.balance
+    try:
+        if even is None:
+            effects.balance = lambda W, V, *_: (W, V)
+        else:
+            shares.EVEN = even
+        yield
+    finally:
+        shares.EVEN, effects.balance = kept
+
+
+def weighed(cells: Any) -> Iterator[Row]:
+    """Findings in 4 donors, and AP of |z| against the findings of the other 4 with the same weights; both ways."""
+    donor = cells.obs["donor"].astype(str)
+    names = sorted(donor.unique())
+    splits = [split for split in combinations(names, 4) if names[0] in split]
+    for way in np.random.default_rng(0).permutation(len(splits))[:12]:
+        halves = [cells[donor.isin(people)].copy() for people in (splits[way], sorted({*names} - {*splits[way]}))]
+        for half in halves:
+            learn(half, target="stimulated")
+        found = {}
+        for name, even in WEIGHTS.items():
+            with weighing(even):
+                found[name] = [z_scores(half, "donor") for half in halves]
+        pairs = found[name][0].index
+        for index in (table.index for tables in found.values() for table in tables):
+            pairs = pairs.intersection(index)
+        for name, tables in found.items():
+            z, q = ([table.loc[pairs, column] for table in tables] for column in ("z", "q"))
+            ap = [average_precision_score(q[1 - k] <= 0.1, z[k].abs()) for k in range(2)]
+            count = float(np.mean([(part <= 0.1).sum() for part in q]))
+            yield {"weights": name, "split": int(way), "found": count, "AP": float(np.mean(ap))}
+
+
 # -- interferon cells --------------------------------------------------------------------------------------------
 
 
-def interferon() -> Tables:
+def interferon_cells() -> Any:
     cells = kang()
     cells.layers["counts"] = oc.datasets.kang_ifnb()[cells.obs_names, cells.var_names].X
-    cells = cells[cells.obs["donor"].astype(str) != "unassigned"].copy()
+    return cells[cells.obs["donor"].astype(str) != "unassigned"].copy()
+
+
+def interferon() -> Tables:
+    cells = interferon_cells()
     return {
         "Control cells of the interferon data, 4 donors against the 4 others, all 35 ways (which are not independent)":
             pretended(cells),
@@ -373,9 +448,7 @@ def tested(cells: Any) -> dict[str, pd.DataFrame]:
     learn(cells, target="stimulated")
     found = {}
     for name, replicate in ((WITH, "donor"), (WITHOUT, None)):
-        table = oc.tl.gene_table(cells, by="cell_type", replicate=replicate)[["difference", "p", "q"]].dropna()
-        z = np.sign(table["difference"]) * stats.norm.isf(np.maximum(table["p"], 1e-300) / 2)
-        found[name] = pd.DataFrame({"z": z, "q": table["q"]})
+        found[name] = z_scores(cells, replicate)
     python = sys.executable if importlib.util.find_spec("pydeseq2") else os.environ.get("PYDESEQ2_PYTHON")
     if python is None:
         print("PyDESeq2: left out, it is not installed and PYDESEQ2_PYTHON names no Python that has it")
@@ -392,6 +465,13 @@ def tested(cells: Any) -> dict[str, pd.DataFrame]:
     table = pd.DataFrame(np.concatenate(results, axis=1).T, index=index, columns=["z", "p"]).dropna()
     found["PyDESeq2"] = pd.DataFrame({"z": table["z"], "q": adjusted(table["p"].to_numpy())})
     return found
+
+
+def z_scores(cells: Any, replicate: str | None) -> pd.DataFrame:
+    """q and signed z-scores of pairs of a type and a gene."""
+    table = oc.tl.gene_table(cells, by="cell_type", replicate=replicate)[["difference", "p", "q"]].dropna()
+    z = np.sign(table["difference"]) * stats.norm.isf(np.maximum(table["p"], 1e-300) / 2)
+    return pd.DataFrame({"z": z, "q": table["q"]})
 
 
 def bulks(cells: Any) -> tuple[NDArray[Any], list[str], list[bool]] | None:
@@ -479,6 +559,7 @@ PARTS: dict[str, Callable[[], Tables]] = {
     "nothing": with_nothing,
     "panels": panels,
     "sets": with_sets,
+    "weights": weights,
     "interferon": interferon,
 }
 
