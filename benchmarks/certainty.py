@@ -25,8 +25,9 @@ the mean of e over donors. c = 1 is used; it was chosen from these tables, whose
 Gene sets: 80 sets of 30 genes without a planted effect, and 20 sets of 20 such genes and 10 with one. A set is true in
 a type if one of its genes has an effect there. They are tested by `tl.pathway_table`, with the same maps.
 
-The interferon cells were used to design the test across donors: the 4-against-4 splits to choose the method, the
-3-against-5 splits only to check it, on the same donors. Cells without a donor are left out.
+The interferon cells were used to design the test across donors: the 4-against-4 splits to choose how variances are
+moderated, and these and a third of the 3-against-5 splits beside simulated donors to choose c. Cells without a donor
+are left out.
 
 AP is the average precision of |z| in half of the donors, with the findings of the other half as the truth; ρ of halves
 is Spearman's correlation of z between the halves. Both are over the pairs that all methods test. Jaccard is the number

@@ -299,7 +299,7 @@ def test_the_command_counts_what_responds_in_each_group(file, tmp_path):
     assert f"corrected for all {table['q'].notna().sum():,} tests" in done.stdout
     page = (tmp_path / "run" / "report.html").read_text()
     assert f"over all {table['q'].notna().sum():,} pairs of gene and group" in page
-    assert f"{found.max():,} in {found.sort_index().idxmax()}" in page
+    assert f"{found.max():,} genes respond in {found.sort_index().idxmax()}" in page
     assert "in top 7 of" in done.stdout
     whole = pd.read_csv(tmp_path / "run" / "genes.csv")
     assert (whole["frequency"] > 0).sum() <= 14

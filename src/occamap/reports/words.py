@@ -94,9 +94,12 @@ def _responses(by: str | None, result: dict[str, Any]) -> list[str]:
     if len(ordered) < 2:
         return []
     shown = [f"{part['n_genes_found']:,} in {name}" for name, part in ordered[:FEW_GROUPS]]
-    more = f" and fewer in {len(ordered) - FEW_GROUPS} others" if len(ordered) > FEW_GROUPS else ""
-    joined = f"{', '.join(shown)}{more}" if more else listed(shown)
-    return [f"By {by}, genes that respond: {joined}."]
+    most = ordered[0][1]["n_genes_found"]
+    shown[0] = shown[0].replace(" in ", " gene responds in " if most == 1 else " genes respond in ", 1)
+    rest = len(ordered) - FEW_GROUPS
+    if rest > 0:
+        shown.append(f"at most as many in {rest} {'other' if rest == 1 else 'others'}")
+    return [f"By {by}, {listed(shown)}."]
 
 
 def _signed(value: float) -> str:
