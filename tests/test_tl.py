@@ -664,7 +664,7 @@ CELLS = {
 @pytest.mark.parametrize("shape", CELLS)
 def test_the_defaults_serve_cells_of_any_number_and_kind(shape):
     adata, few = two_groups(*CELLS[shape]), shape in ("2, 2", "3, 2")
-    warned = "too few to test" if few else "No entry could be tested" if shape == "all equal" else None
+    warned = "A test needs at least 3" if few else "No entry could be tested" if shape == "all equal" else None
     with pytest.warns(InputWarning, match=warned) if warned else nullcontext():
         fitted = oc.tl.monge_map(adata, **ASKED)
     assert ("occamap_q" in adata.layers) == (not few)
