@@ -20,7 +20,8 @@ counts of a donor, type and condition, and takes a t-test of log1p CPM (paired, 
 more; totals are corrected for the planted growth.
 
 Weights of donors: proportional to 1/(1/e + c/ē), where e is the effective number of cells of a donor in a group, and ē
-the mean of e over donors. c = 1 is used; it was chosen from these tables, whose seeds are in no other.
+the mean of e over donors. c = 1 is used. It was chosen from these tables, whose seeds are in no other, and from
+splits of real donors (docs/measured/moderation.md).
 
 Gene sets: 80 sets of 30 genes without a planted effect, and 20 sets of 20 such genes and 10 with one. A set is true in
 a type if one of its genes has an effect there. They are tested by `tl.pathway_table`, with the same maps.

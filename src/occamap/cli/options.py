@@ -107,7 +107,7 @@ L1Ratio = Annotated[
         metavar="R",
         min=0.0,
         max=1.0,
-        help="With --gene-sets: 0, the genes of a set move together, to 1, each gene moves by itself.",
+        help="With --gene-sets: 0 moves the genes of a set together, 1 moves each by itself.",
         show_default="0",
         rich_help_panel=MAP,
     ),

@@ -25,7 +25,7 @@ STRONGEST = 100.0  # degrees of freedom that a prior is worth at most: a few rep
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What variances of features have in common: `ratio` to the variance of cells, worth `degrees` of freedom."""
+    """What variances of features have in common: `ratio` to that within replicates, worth `degrees` of freedom."""
 
     ratio: float
     degrees: float

@@ -2,8 +2,9 @@
 
 A neighbourhood has weights w over the source samples, and v = Σ_i w_i p(x_i) over the targets of these. Its shift
 Σ_j v_j y_j − Σ_i w_i x_i has the squared standard error Σw²/(1 − Σw²) Var_w(x) + Σv²/(1 − Σv²) Var_v(y), which is that
-of Welch's test if all weights are equal. With replicates, it is multiplied by the ratio of the variance between
-replicates to that of samples, moderated over features. The penalty is a multiple of the standard error: a feature moves
+of Welch's test if all weights are equal. With replicates, it is the part of this that comes from the spread
+within replicates, times the ratio of the variance between replicates to that part, moderated over features; and never
+less than without replicates. The penalty is a multiple of the standard error: a feature moves
 where its shift is larger. The multiple is the smallest at which the false-discovery rate over all samples and features,
 by Benjamini and Hochberg, is at most the one asked for.
 """

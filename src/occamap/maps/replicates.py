@@ -77,7 +77,7 @@ def centred(coordinates: Floats, replicates: Rows, groups: Rows | None) -> Float
 
 
 def learn_priors(ratios: Floats, detected: Floats, most: float, typical: float) -> Floats:
-    """Learn the prior of the ratio of variances (between replicates over samples), by how often features are not 0.
+    """Learn the prior of the ratio of variances (between replicates over within them), by how often features are not 0.
 
     Parameters
     ----------

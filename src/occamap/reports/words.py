@@ -93,9 +93,9 @@ def _responses(by: str | None, result: dict[str, Any]) -> list[str]:
     ordered = sorted(parts.items(), key=lambda part: (-part[1]["n_genes_found"], part[0]))
     if len(ordered) < 2:
         return []
-    shown = [f"{part['n_genes_found']:,} in {name}" for name, part in ordered[:FEW_GROUPS]]
-    most = ordered[0][1]["n_genes_found"]
-    shown[0] = shown[0].replace(" in ", " gene responds in " if most == 1 else " genes respond in ", 1)
+    words = [" gene responds" if ordered[0][1]["n_genes_found"] == 1 else " genes respond", *[""] * FEW_GROUPS]
+    first = zip(ordered[:FEW_GROUPS], words, strict=False)
+    shown = [f"{part['n_genes_found']:,}{verb} in {name}" for (name, part), verb in first]
     rest = len(ordered) - FEW_GROUPS
     if rest > 0:
         shown.append(f"at most as many in {rest} {'other' if rest == 1 else 'others'}")
